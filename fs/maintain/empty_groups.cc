@@ -142,6 +142,11 @@ void EmptyGroups::leave(const View& view)
     const size_t count = leaving_.size();
     std::erase_if(leaving_, [&](VolumeAddress address) {
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(address);
+        // What a scrub recorded of it last comes into the trees first, and leaves them with the rest.
+        if (group && view.open->checksums.any_in(address, address + group->record.span_bytes())) {
+            view.open->dirty = true;
+            return false;
+        }
         const Result<LeftoverShare> share = is_mutant(CommitMutant::kLeftoversStay)
                                                 ? Result<LeftoverShare>(LeftoverShare::kNone)
                                                 : find_leftovers(store_, view, address, left);

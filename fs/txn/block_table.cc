@@ -42,6 +42,17 @@ void BlockTable::merge_into(VolumeAddress window_address, BlockWindow& into) con
         into.fill_from(at->second);
 }
 
+bool BlockTable::any_in(VolumeAddress first, VolumeAddress end) const
+{
+    const uint64_t first_window = round_down(first.value, kChecksumWindowBytes);
+    return window_count() > 0 && std::any_of(shards_.begin(), shards_.end(), [&](const Shard& shard) {
+               MutexLock lock(shard.mutex);
+               return std::any_of(shard.windows.begin(), shard.windows.end(), [&](const auto& window) {
+                   return window.first >= first_window && window.first < end.value;
+               });
+           });
+}
+
 std::vector<BlockTable::Entry> BlockTable::sorted() const
 {
     std::vector<Entry> entries;

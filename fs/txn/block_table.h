@@ -25,6 +25,9 @@ public:
     // know it yet.
     void merge_into(VolumeAddress window_address, BlockWindow& into) const;
 
+    // Whether it has a number of a block in [first, end). Looks at all windows.
+    [[nodiscard]] bool any_in(VolumeAddress first, VolumeAddress end) const;
+
     struct Entry {
         VolumeAddress window_address;
         BlockWindow window;

@@ -389,6 +389,39 @@ TEST_CASE("emptying: groups that hold nothing leave with one commit, however man
     require_clean(volume);
 }
 
+// A scrub holds its view until its piece ends, and records until then. What it recorded last is in the open
+// transaction when the group comes free.
+TEST_CASE("emptying: a group waits for the commit of checksums that were recorded in it last")
+{
+    Prng prng(seed());
+    SimVolume volume(shape_of(4, ProfileId::kRaid5));
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    const Contents contents = fill(fs, prng, 20 * kMiB);
+    REQUIRE(fs.step(true).ok());
+    View pin = fs.store.timeline.view();
+    empty_several(fs, 1);
+    for (int commit = 0; commit < 3; ++commit)
+        REQUIRE(fs.step(true).ok());
+    const std::vector<GroupNumbers> groups = emptying_groups(fs);
+    const auto emptied = std::find_if(groups.begin(), groups.end(), holds_nothing);
+    REQUIRE(emptied != groups.end());
+    const VolumeAddress first = emptied->address, last = first + (emptied->total_blocks - 1) * kBlockBytes;
+    const uint64_t checksum = 1;
+    const Ref<Transaction> open = fs.store.timeline.open();
+    open->checksums.put(first, std::span(&checksum, 1));
+    open->checksums.put(last, std::span(&checksum, 1));
+    open->dirty = true;
+    pin = {};
+    for (int commit = 0; commit < 5 && fs.volume->array().group_at(first); ++commit)
+        REQUIRE(fs.step(true).ok());
+    CHECK(!fs.volume->array().group_at(first));
+    continue_balance(fs, 1000, true);
+    require_contents(fs, contents);
+    REQUIRE(volume.unmount().ok());
+    require_clean(volume);
+}
+
 TEST_CASE("emptying: but for a balance one group at a time, until its slots are back")
 {
     Prng prng(seed());
