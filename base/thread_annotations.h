@@ -19,4 +19,5 @@
 #define CW_REQUIRES(...) CW_ATTRIBUTE(requires_capability(__VA_ARGS__))
 #define CW_REQUIRES_SHARED(...) CW_ATTRIBUTE(requires_shared_capability(__VA_ARGS__))
 #define CW_ASSERT_HELD(...) CW_ATTRIBUTE(assert_capability(__VA_ARGS__))
+#define CW_ASSERT_HELD_SHARED(...) CW_ATTRIBUTE(assert_shared_capability(__VA_ARGS__))
 #define CW_NO_THREAD_SAFETY_ANALYSIS CW_ATTRIBUTE(no_thread_safety_analysis)

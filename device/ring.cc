@@ -45,6 +45,7 @@ RingList& ring_list()
 // rings of an older generation are left alone.
 std::atomic<uint32_t> fork_generation{0};
 
+// Not analysed, as the next two: libc calls them, and what the first takes the others let go.
 void before_fork() CW_NO_THREAD_SAFETY_ANALYSIS
 {
     ring_list().mutex.lock();

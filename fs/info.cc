@@ -147,12 +147,11 @@ VolumeStatistics Filesystem::statistics()
 
 VolumeInfo Filesystem::info()
 {
-    const Superblock& superblock = volume->superblock();
     VolumeInfo info;
-    info.uuid = superblock.volume_uuid;
-    info.label = superblock.label;
+    info.uuid = volume->identity().uuid;
+    info.label = volume->identity().label;
     info.generation = volume->generation();
-    info.chunk_bytes = superblock.chunk_bytes;
+    info.chunk_bytes = volume->identity().chunk_bytes;
     info.data_profile = volume->profiles().data;
     info.metadata_profile = volume->profiles().metadata;
     info.read_only = !store.service.writing();

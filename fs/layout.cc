@@ -73,8 +73,8 @@ VolumeLayout volume_layout(Filesystem& filesystem, VolumeAddress from, Occupancy
 {
     VolumeLayout layout;
     Volume& volume = *filesystem.volume;
-    layout.uuid = volume.superblock().volume_uuid;
-    layout.label = volume.superblock().label;
+    layout.uuid = volume.identity().uuid;
+    layout.label = volume.identity().label;
     for (const MemberRecord& record : volume.member_table())
         layout.members.push_back({record.id, volume.members().path(record.id), record.slot_bytes,
                                   record.slot_count, record.slots_offset});

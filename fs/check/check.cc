@@ -89,7 +89,7 @@ Status check_volume(Assembly assembly, const CheckOptions& options, CheckReport&
     }
     Findings findings(report);
     ArrayNodeReader reader((*volume)->array());
-    NodeCache cache(reader, (*volume)->superblock().volume_uuid, kNodeCacheBytes);
+    NodeCache cache(reader, (*volume)->identity().uuid, kNodeCacheBytes);
     BlockCensus census((*volume)->array());
     CheckContext context{
         .volume = **volume, .cache = cache, .findings = findings, .census = census, .options = options};

@@ -18,9 +18,7 @@ namespace {
 class FileTreeCheck final : public TreeVisitor {
 public:
     explicit FileTreeCheck(CheckContext& context)
-        : context_(context),
-          watch_(context, kGroupMetadata),
-          seed_(context.volume.superblock().name_hash_seed)
+        : context_(context), watch_(context, kGroupMetadata), seed_(context.volume.identity().name_hash_seed)
     {
     }
 

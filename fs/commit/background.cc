@@ -218,6 +218,7 @@ void ConfirmPace::step()
 void* Background::commit_main(void* self)
 {
     Committer& committer = static_cast<Background*>(self)->committer_;
+    committer.store.volume.commit_thread().begin();
     prepare_thread("cowraid-commit");
     uint64_t committed_us = clock_us();
     bool soon = false;
@@ -435,6 +436,7 @@ void Background::stop()
     pthread_join(removal_thread_, nullptr);
     committer_.store.commits.request_stop();
     pthread_join(commit_thread_, nullptr);
+    committer_.store.volume.commit_thread().end();
 }
 
 }  // namespace cowraid

@@ -206,8 +206,7 @@ Status TreeCommit::commit_file_tree(CommittedTrees& out)
             {change.key, change.erased ? TreeUpdate::Kind::kErase : TreeUpdate::Kind::kPut, change.value});
     CW_TRY(tree.apply(updates, nullptr));
     CW_TRY(assign(tree, Stream::kMetadata));
-    CW_ASSIGN(out.file_tree,
-              tree.seal(generation_, committer_.store.volume.superblock().volume_uuid, sealed_));
+    CW_ASSIGN(out.file_tree, tree.seal(generation_, committer_.store.volume.identity().uuid, sealed_));
     // Under parity the checksum tree must learn of these blocks, so they are written before it. The profile
     // of new groups does not say where these went.
     const bool parity = std::any_of(regions_.begin(), regions_.end(), [&](const RowRegion& region) {
@@ -230,7 +229,7 @@ Status TreeCommit::seal_windows(TreeIndex index, UpdateList& updates, WindowComb
     CW_TRY(empty_groups(tree, index));
     CW_TRY(updates.apply_to(tree, &combiner));
     CW_TRY(assign(tree, Stream::kSystem));
-    CW_ASSIGN(out, tree.seal(generation_, committer_.store.volume.superblock().volume_uuid, sealed_));
+    CW_ASSIGN(out, tree.seal(generation_, committer_.store.volume.identity().uuid, sealed_));
     return {};
 }
 
@@ -300,7 +299,7 @@ Status TreeCommit::settle(CowTree& space, CowTree& root)
 
 Status TreeCommit::commit_space_and_root(const VolumeCounters* counters, CommittedTrees& out)
 {
-    const Uuid& uuid = committer_.store.volume.superblock().volume_uuid;
+    const Uuid& uuid = committer_.store.volume.identity().uuid;
     CowTree space(committer_.store.cache, base_.free_space_tree);
     CowTree root(committer_.store.cache, {kRootTree, committer_.store.volume.superblock().root});
     UpdateList updates;

@@ -216,7 +216,7 @@ Result<MemberId> Committer::bring_back(MemberId id, std::unique_ptr<BlockDevice>
             .err();
     }
     const std::string name = come->name();
-    CW_ASSIGN(RingReading own, read_identity(*come, volume.superblock().volume_uuid, why));
+    CW_ASSIGN(RingReading own, read_identity(*come, volume.identity().uuid, why));
     if (own.valid.front().on_spare())
         return return_spare(own.valid.front(), std::move(device), why);
     const Ref<VetMember> vetted = make_ref<VetMember>(volume, std::move(own), name, come->look_at_size());

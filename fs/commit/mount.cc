@@ -52,7 +52,7 @@ Status read_root_tree(Volume& volume, RootContent& content)
 {
     constexpr uint64_t kCacheBytes = 4 * kMiB;
     ArrayNodeReader reader(volume.array());
-    NodeCache cache(reader, volume.superblock().volume_uuid, kCacheBytes);
+    NodeCache cache(reader, volume.identity().uuid, kCacheBytes);
     const TreeRoot root{kRootTree, volume.superblock().root};
     Ref<Committed> committed = make_ref<Committed>();
     committed->generation = volume.superblock().generation;

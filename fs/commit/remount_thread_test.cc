@@ -157,6 +157,37 @@ TEST_CASE("remount: files are deleted again after read-only and back")
     CHECK(volume.fs().statistics().inode_count == before);
 }
 
+TEST_CASE("remount: the commit thread alone may change the volume, and everybody once it has ended")
+{
+#ifdef COWRAID_DEBUG
+    constexpr bool kChecked = true;
+#else
+    constexpr bool kChecked = false;
+#endif
+    TestVolume volume(MountOptions{});
+    Filesystem& fs = volume.fs();
+    std::string why;
+    for (int round = 0; round < 2; ++round) {
+        make_file(fs, kRoot, "file" + std::to_string(round));
+        REQUIRE(fs.committer.sync().ok());
+        CHECK(fs.volume->commit_thread().elsewhere() == kChecked);
+        const VolumeInfo info = fs.info();
+        REQUIRE(fs.committer.remount(true, why).ok());
+        CHECK(!fs.volume->commit_thread().elsewhere());
+        // What others were told is what the volume says of itself.
+        const Superblock& superblock = fs.volume->superblock();
+        CHECK(info.uuid == superblock.volume_uuid);
+        CHECK(info.label == superblock.label);
+        CHECK(info.chunk_bytes == superblock.chunk_bytes);
+        CHECK(info.generation <= superblock.generation);
+        CHECK(fs.volume->member_table() == superblock.members);
+        CHECK(fs.volume->profiles().data == superblock.data_profile);
+        CHECK(fs.volume->log_epoch() == superblock.log_epoch);
+        CHECK(fs.info().generation == superblock.generation);
+        REQUIRE(fs.committer.remount(false, why).ok());
+    }
+}
+
 TEST_CASE("remount: what comes together is carried out one after the other")
 {
     MountOptions options;

@@ -107,7 +107,7 @@ Status SyncQueue::write_record(Committer& committer, const CollectedChanges& col
         return {};
     CW_TRY(committer.fsync_log->append(collected.record,
                                        committer.store.commit_number(collected.transaction->id),
-                                       committer.store.volume.superblock().log_epoch));
+                                       committer.store.volume.log_epoch()));
     counts_.records.fetch_add(1);
     counts_.record_bytes.fetch_add(collected.record.size());
     return {};

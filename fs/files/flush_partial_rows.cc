@@ -80,7 +80,7 @@ Status write_once(Files& files, FlushBatch& batch, std::span<const PlacedBlock> 
     if (!files.store.in_place)
         files.store.in_place = make_ref<Transaction>(between_commits(files.store));
     TransactionChecksumSink sink(*batch.transaction, &files.store.allocator, files.store.in_place.get());
-    const WriteOrigin origin{batch.generation, files.store.volume.superblock().log_epoch, &sink};
+    const WriteOrigin origin{batch.generation, files.store.volume.log_epoch(), &sink};
     std::vector<BlockWrite> writes;
     for (const PlacedBlock& block : blocks)
         writes.push_back({block.address, 1, block.memory, {}});

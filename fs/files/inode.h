@@ -114,7 +114,8 @@ private:
 enum class Changed : uint8_t { kContent, kTimes };
 void store_inode(Operation& operation, Inode& inode, Changed changed = Changed::kContent);
 
-// Locks up to four inodes in the order of their numbers; equal ones once.
+// Locks up to four inodes in the order of their numbers; equal ones once. Not analysed: which locks it takes,
+// and so lets go, is known when it runs only.
 class InodeLocks {
 public:
     explicit InodeLocks(std::initializer_list<Inode*> inodes) CW_NO_THREAD_SAFETY_ANALYSIS;

@@ -69,7 +69,7 @@ Result<InodeUse> use_entry(Names& names, InodeNumber directory, const Dirent& en
 Result<DirentSlot> find_name(Store& store, InodeNumber directory, std::string_view name)
 {
     CW_TRY(check_name(name));
-    return find_dirent(store.items, store.volume.superblock().name_hash_seed, directory, name);
+    return find_dirent(store.items, store.volume.identity().name_hash_seed, directory, name);
 }
 
 Result<NamedInode> resolve_name(Names& names, InodeNumber directory, std::string_view name)

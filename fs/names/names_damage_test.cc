@@ -71,7 +71,7 @@ public:
     }
     uint64_t bucket(std::string_view name)
     {
-        return name_bucket(core_->volume->superblock().name_hash_seed, name);
+        return name_bucket(core_->volume->identity().name_hash_seed, name);
     }
     // A second name for an inode that knows nothing of it.
     void plant_entry(InodeNumber directory, const std::string& name, InodeNumber inode, uint32_t type)

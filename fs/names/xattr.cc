@@ -36,7 +36,7 @@ Status check_set(std::string_view name, std::span<const std::byte> value, int fl
 
 Result<XattrSlot> find_in_bucket(Store& store, InodeNumber inode, std::string_view name)
 {
-    return find_xattr(store.items, store.volume.superblock().name_hash_seed, inode, name);
+    return find_xattr(store.items, store.volume.identity().name_hash_seed, inode, name);
 }
 
 // The slot that `flags` allow to be written, with room for as many parts.

@@ -141,7 +141,8 @@ void Operation::reserve_for(uint32_t item_count, uint64_t data_blocks, uint64_t 
         reserved_.freed_runs += divide_up(freed_blocks, kChecksumWindowBlocks);
 }
 
-// Its changes are reserved.
+// Its changes are reserved. Not analysed: the gate is taken here and let go in end(), and whether it is held
+// in between depends on the status.
 Status Operation::enter() CW_NO_THREAD_SAFETY_ANALYSIS
 {
     store_.gate.lock_shared();
@@ -182,6 +183,7 @@ void Operation::settle(LedgerChange change)
     settled_ = true;
 }
 
+// Not analysed: transaction_ says whether enter() has taken the gate.
 void Operation::end() CW_NO_THREAD_SAFETY_ANALYSIS
 {
     if (transaction_ == nullptr)

@@ -24,7 +24,7 @@ Store::Store(const MountOptions& mount_options, Volume& opened_volume, Ref<Trans
       volume(opened_volume),
       timeline(std::move(open), std::move(committed)),
       node_reader(volume.array(), &damage),
-      cache(node_reader, volume.superblock().volume_uuid, mount_options.node_cache_bytes),
+      cache(node_reader, volume.identity().uuid, mount_options.node_cache_bytes),
       items(cache, timeline),
       space_source(cache, timeline),
       allocator(space_source),
@@ -32,7 +32,7 @@ Store::Store(const MountOptions& mount_options, Volume& opened_volume, Ref<Trans
       remap(cache, volume.array(), timeline.view().committed->remap_tree.root.address.valid()),
       ledger(mount_options.dirty_bytes_max),
       join_policy(kLoopCost, data_columns_of(volume), volume.data_profile().parity,
-                  volume.superblock().chunk_bytes, mount_options.join_above),
+                  volume.identity().chunk_bytes, mount_options.join_above),
       budget(mount_options.background_share)
 {
     ledger.set_transactions(timeline.view());

@@ -28,86 +28,121 @@ const char* unwritable(const Superblock& superblock)
     return nullptr;
 }
 
+// As what a group of that content is made now.
+const Profile& profile_in(const Superblock& superblock, uint32_t content)
+{
+    if ((content & kGroupData) != 0)
+        return *find_profile(superblock.data_profile);
+    const Profile& metadata = *find_profile(superblock.metadata_profile);
+    return (content & kGroupMetadata) != 0 ? metadata : Volume::system_profile_of(metadata);
+}
+
+// Blocks of nodes that the slots of a group are sure to hold as groups of `profile`, once it is empty and
+// they are free: no more than it has of its own profile.
+uint64_t blocks_as(const Profile& profile, const GroupRecord& group, size_t voters)
+{
+    const Geometry geometry = geometry_of(group);
+    if (group.profile == profile.id)
+        return geometry.data_blocks();
+    const uint64_t members = std::max<uint64_t>(profile.min_members, voters);
+    const uint64_t slots = geometry.columns() * geometry.row_count();
+    return std::min(geometry.data_blocks(), slots * (members - profile.parity) / members / profile.copies);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Volume>> Volume::open(Assembly assembly, const MountOptions& options, std::string& why)
 {
     std::unique_ptr<Volume> volume(new Volume());
-    volume->begin_with(std::move(assembly.superblock));
-    volume->next_.unmounted = false;
-    const Superblock& superblock = volume->committed_;
-    for (AssembledMember& member : assembly.members) {
-        if (!member.reason.text.empty())
-            volume->reasons_.emplace_back(member.id, member.reason);
-        if (member.device == nullptr)
-            volume->away_.push_back(member.id);
-        else if (member.damaged.slots != DamagedSlots{}.slots)
-            volume->damaged_slots_.push_back(member.damaged);
-        // One that missed commits serves what it has: the map says which columns lack something.
-        volume->members_.add(member.id, std::move(member.device), superblock.member(member.id)->counters);
-    }
-    for (AssembledSpare& spare : assembly.spares)
-        volume->spares_.add(spare.id, std::move(spare.device));
-    volume->members_.set_error_budget(options.error_budget);
-    volume->members_.set_read_deadline_ms(uint64_t{options.read_deadline_seconds} * 1000);
-    volume->members_.set_slow_io_ms(uint64_t{options.slow_io_seconds} * 1000);
-    // Half of them suffices only where others are missing now: the epoch that writing begins with says so
-    // before anything is acknowledged.
-    volume->half_ = options.half && voter_count(superblock, volume->away_) <
-                                        needed_for_writing(voter_count(superblock), false);
-    volume->members_.set_quorums({volume->quorum_of(volume->committed_, volume->committed_)});
-    volume->damaged_rings_ = std::move(assembly.damaged_rings);
-    Result<GroupMap> map = read_group_map(volume->members_, superblock);
+    CW_TRY(volume->load(std::move(assembly), options, why));
+    return volume;
+}
+
+Status Volume::load(Assembly assembly, const MountOptions& options, std::string& why)
+{
+    commit_thread_.assert_here();
+    begin_with(std::move(assembly.superblock));
+    next_.unmounted = false;
+    take_members(assembly, options);
+    Result<GroupMap> map = read_group_map(members_, committed_);
     if (!map.ok()) {
         why = "the block-group map cannot be read on any member";
-        return map.err();
+        return map.status();
     }
-    volume->map_ = map.take();
-    volume->found_map_ = volume->map_;
-    for (const GroupRecord& group : volume->map_.groups)
+    map_ = map.take();
+    found_map_ = map_;
+    for (const GroupRecord& group : map_.groups)
         if ((group.flags & kGroupChosen) != 0)
-            volume->chosen_.insert(group.address);
+            chosen_.insert(group.address);
     for (const AssembledMember& member : assembly.members) {
-        volume->distrust(member);
-        if (volume->copies_outdated(member))
-            volume->forget_copied();
+        distrust(member);
+        if (copies_outdated(member))
+            forget_copied();
     }
-    const bool emptying =
-        std::any_of(volume->map_.groups.begin(), volume->map_.groups.end(),
-                    [](const GroupRecord& group) { return (group.flags & kGroupEmptying) != 0; });
-    if (emptying && !volume->may_have_moved_blocks()) {
+    const bool emptying = std::any_of(map_.groups.begin(), map_.groups.end(), [](const GroupRecord& group) {
+        return (group.flags & kGroupEmptying) != 0;
+    });
+    if (emptying && !may_have_moved_blocks()) {
         why = "the block-group map speaks of moved blocks, the superblock of none";
         return Err::kCorrupt;
     }
     bool must_be_read_only = false;
-    const std::vector<MemberId>& away = volume->away_;
-    const std::string lacking = lacking_text(assembly, superblock.replace, volume->members_, volume->map_);
-    why = assess_missing(superblock, volume->map_, away, lacking, options, must_be_read_only);
+    const std::string lacking = lacking_text(assembly, committed_.replace, members_, map_);
+    why = assess_missing(committed_, map_, away_, lacking, options, must_be_read_only);
     if (!why.empty())
         return Err::kInvalid;
     if (!lacking.empty())
-        volume->degraded_reason_ = lacking + "; " +
-                                   tolerance_text(superblock, volume->map_, away,
-                                                  needed_for_writing(voter_count(superblock), volume->half_));
-    volume->read_only_reason_ =
-        must_be_read_only ? "too few members are present for safe writing" : unwritable(superblock);
+        degraded_reason_ =
+            lacking + "; " +
+            tolerance_text(committed_, map_, away_, needed_for_writing(voter_count(committed_), half_));
+    read_only_reason_ =
+        must_be_read_only ? "too few members are present for safe writing" : unwritable(committed_);
     Array::Options array_options;
-    array_options.read_only = options.read_only || volume->read_only_advised();
-    volume->array_ = std::make_unique<Array>(volume->members_, array_options);
-    CW_TRY(volume->install_groups(why));
-    volume->balance_is_committed();
-    volume->prepare_target();
+    array_options.read_only = options.read_only || read_only_advised();
+    array_ = std::make_unique<Array>(members_, array_options);
+    CW_TRY(install_groups(why));
+    balance_is_committed();
+    prepare_target();
     // By what the map says.
-    volume->members_.set_quorums({volume->quorum_of(volume->committed_, volume->committed_)});
-    volume->heed_balance(volume->committed_.balance, true);
-    return volume;
+    members_.set_quorums({quorum_of(committed_, committed_)});
+    heed_balance(committed_.balance, true);
+    return {};
+}
+
+void Volume::take_members(Assembly& assembly, const MountOptions& options)
+{
+    for (AssembledMember& member : assembly.members) {
+        if (!member.reason.text.empty())
+            reasons_.emplace_back(member.id, member.reason);
+        if (member.device == nullptr)
+            away_.push_back(member.id);
+        else if (member.damaged.slots != DamagedSlots{}.slots)
+            damaged_slots_.push_back(member.damaged);
+        // One that missed commits serves what it has: the map says which columns lack something.
+        members_.add(member.id, std::move(member.device), committed_.member(member.id)->counters);
+    }
+    for (AssembledSpare& spare : assembly.spares)
+        spares_.add(spare.id, std::move(spare.device));
+    members_.set_error_budget(options.error_budget);
+    members_.set_read_deadline_ms(uint64_t{options.read_deadline_seconds} * 1000);
+    members_.set_slow_io_ms(uint64_t{options.slow_io_seconds} * 1000);
+    // Half of them suffices only where others are missing now: the epoch that writing begins with says so
+    // before anything is acknowledged.
+    half_ =
+        options.half && voter_count(committed_, away_) < needed_for_writing(voter_count(committed_), false);
+    members_.set_quorums({quorum_of(committed_, committed_)});
+    damaged_rings_ = std::move(assembly.damaged_rings);
 }
 
 void Volume::begin_with(Superblock superblock)
 {
     committed_ = next_ = std::move(superblock);
+    identity_ = {committed_.volume_uuid, committed_.label, committed_.chunk_bytes, committed_.name_hash_seed};
     generation_.store(committed_.generation.value);
+    log_epoch_.store(committed_.log_epoch);
     may_have_moved_blocks_.store((committed_.incompat_features & feature_bit("remap")) != 0);
+    MutexLock lock(mutex_);
+    shown_ = committed_;
 }
 
 MemberReason Volume::reason_of(MemberId id) const
@@ -123,17 +158,23 @@ std::unique_ptr<Volume> Volume::create(std::vector<std::unique_ptr<BlockDevice>>
 {
     CW_ASSERT(devices.size() == superblock.members.size());
     std::unique_ptr<Volume> volume(new Volume());
-    volume->begin_with(superblock);
-    MutexLock lock(volume->mutex_);
-    for (size_t i = 0; i < devices.size(); ++i) {
-        const MemberRecord& record = superblock.members[i];
-        volume->members_.add(record.id, std::move(devices[i]), record.counters);
-        volume->slots_.add_member(record, true);
-        volume->settled_.push_back(record.id);
-    }
-    volume->members_.set_quorums({volume->quorum_of(volume->committed_, volume->committed_)});
-    volume->array_ = std::make_unique<Array>(volume->members_, Array::Options{});
+    volume->make_empty(std::move(devices), std::move(superblock));
     return volume;
+}
+
+void Volume::make_empty(std::vector<std::unique_ptr<BlockDevice>> devices, Superblock superblock)
+{
+    commit_thread_.assert_here();
+    begin_with(std::move(superblock));
+    MutexLock lock(mutex_);
+    for (size_t i = 0; i < devices.size(); ++i) {
+        const MemberRecord& record = committed_.members[i];
+        members_.add(record.id, std::move(devices[i]), record.counters);
+        slots_.add_member(record, true);
+        settled_.push_back(record.id);
+    }
+    members_.set_quorums({quorum_of(committed_, committed_)});
+    array_ = std::make_unique<Array>(members_, Array::Options{});
 }
 
 Status Volume::install_groups(std::string& why)
@@ -174,19 +215,24 @@ const Profile& Volume::system_profile_of(const Profile& metadata)
 
 const Profile& Volume::profile_for(uint32_t content) const
 {
-    if (content & kGroupData)
-        return data_profile();
-    return content & kGroupMetadata ? metadata_profile() : system_profile();
+    commit_thread_.assert_here();
+    return profile_in(committed_, content);
+}
+
+const Profile& Volume::shown_profile(uint32_t content) const
+{
+    return profile_in(shown_, content);
 }
 
 uint32_t Volume::chunk_bytes_for(uint32_t content) const
 {
-    const uint32_t chunk_bytes = committed_.chunk_bytes;
-    return (content & kGroupData) != 0 ? chunk_bytes : std::max<uint32_t>(chunk_bytes, kNodeBytes);
+    return (content & kGroupData) != 0 ? identity_.chunk_bytes
+                                       : std::max<uint32_t>(identity_.chunk_bytes, kNodeBytes);
 }
 
 bool Volume::member_failed_since_commit() const
 {
+    commit_thread_.assert_here();
     return std::any_of(committed_.members.begin(), committed_.members.end(), [&](const MemberRecord& r) {
         return r.state == MemberState::kPresent && members_.device(r.id) == nullptr;
     });
@@ -203,7 +249,7 @@ bool Volume::map_has_room(const GroupRecord& group) const
 void Volume::note_present() const
 {
     bool changed = false;
-    for (const MemberRecord& record : committed_.members)
+    for (const MemberRecord& record : shown_.members)
         changed = slots_.set_present(record.id, members_.device(record.id) != nullptr) || changed;
     if (changed)
         forget_potential();
@@ -211,6 +257,7 @@ void Volume::note_present() const
 
 uint32_t Volume::planned_width_without(VolumeAddress address) const
 {
+    commit_thread_.assert_here();
     const auto at = std::find_if(map_.groups.begin(), map_.groups.end(),
                                  [&](const GroupRecord& group) { return group.address == address; });
     CW_ASSERT(at != map_.groups.end());
@@ -223,6 +270,7 @@ uint32_t Volume::planned_width_without(VolumeAddress address) const
 
 Status Volume::plan_group(uint32_t content, SlotMembers members, Slots slots, Allocator& allocator)
 {
+    commit_thread_.assert_here();
     if ((content & (kGroupMetadata | kGroupSystem)) != 0 && system_is_metadata())
         content = kGroupMetadata | kGroupSystem;
     if (map_.groups.size() >= kMaxGroups)
@@ -266,6 +314,7 @@ bool Volume::may_have_moved_blocks() const
 
 void Volume::set_emptying(VolumeAddress address)
 {
+    commit_thread_.assert_here();
     const auto at = std::find_if(map_.groups.begin(), map_.groups.end(),
                                  [&](const GroupRecord& group) { return group.address == address; });
     CW_ASSERT(at != map_.groups.end());
@@ -277,6 +326,7 @@ void Volume::set_emptying(VolumeAddress address)
 
 void Volume::drop_groups(std::span<const VolumeAddress> addresses)
 {
+    commit_thread_.assert_here();
     if (addresses.empty())
         return;
     const auto leaves = [&](VolumeAddress address) {
@@ -310,16 +360,16 @@ MetadataNeed Volume::metadata_need_when_full(SlotMembers members) const
 {
     std::optional<MetadataNeed>& known = need_[static_cast<size_t>(members)];
     if (!known)
-        known = metadata_need_of(data_profile(), metadata_profile(), members);
+        known = metadata_need_of(shown_profile(kGroupData), shown_profile(kGroupMetadata), members);
     return *known;
 }
 
 MetadataNeed Volume::metadata_need_of(const Profile& data, const Profile& metadata, SlotMembers members) const
 {
-    uint64_t blocks = slots_.potential_blocks(data, committed_.chunk_bytes, {}, members);
-    for (const GroupRecord& group : map_.groups)
+    uint64_t blocks = slots_.potential_blocks(data, identity_.chunk_bytes, {}, members);
+    for (const GroupRecord& group : groups_there())
         blocks += (group.content & kGroupData) != 0 ? geometry_of(group).data_blocks() : 0;
-    const auto columns = static_cast<double>(std::max<size_t>(data.min_members, voter_count(committed_)));
+    const auto columns = static_cast<double>(std::max<size_t>(data.min_members, voter_count(shown_)));
     const MetadataNeed need = metadata_need(blocks, columns / (columns - data.parity));
     return metadata.parity == 0 ? MetadataNeed{need.file_blocks + need.system_blocks, 0} : need;
 }
@@ -329,26 +379,14 @@ std::vector<SlotAllocator::Share> Volume::left_by(uint32_t content, SlotMembers 
 {
     if ((content & kGroupData) == 0)
         return {};
-    return left_for_nodes(metadata_need_when_full(members), metadata_profile(), another);
-}
-
-// Blocks of nodes that the slots of a group are sure to hold as groups of `profile`, once it is empty and
-// they are free: no more than it has of its own profile.
-uint64_t Volume::blocks_as(const Profile& profile, const GroupRecord& group) const
-{
-    const Geometry geometry = geometry_of(group);
-    if (group.profile == profile.id)
-        return geometry.data_blocks();
-    const uint64_t members = std::max<uint64_t>(profile.min_members, voter_count(committed_));
-    const uint64_t slots = geometry.columns() * geometry.row_count();
-    return std::min(geometry.data_blocks(), slots * (members - profile.parity) / members / profile.copies);
+    return left_for_nodes(metadata_need_when_full(members), shown_profile(kGroupMetadata), another);
 }
 
 std::vector<SlotAllocator::Share> Volume::left_for_nodes(const MetadataNeed& need, const Profile& profile,
                                                          const GroupRecord* another,
-                                                         const BalanceRecord& emptying,
-                                                         const VolumeProfiles& profiles) const
+                                                         const std::vector<VolumeAddress>& without) const
 {
+    const size_t voters = voter_count(shown_);
     const Profile& system_profile = system_profile_of(profile);
     MetadataNeed left = need;
     const auto lower = [](uint64_t& one, uint64_t blocks) {
@@ -360,12 +398,13 @@ std::vector<SlotAllocator::Share> Volume::left_for_nodes(const MetadataNeed& nee
     const auto count = [&](const GroupRecord& group) {
         uint64_t more = UINT64_MAX;
         if ((group.content & kGroupMetadata) != 0 || profile.parity == 0)
-            more = lower(left.file_blocks, blocks_as(profile, group));
+            more = lower(left.file_blocks, blocks_as(profile, group, voters));
         if ((group.content & kGroupSystem) != 0)
-            lower(left.system_blocks, std::min(more, blocks_as(system_profile, group)));
+            lower(left.system_blocks, std::min(more, blocks_as(system_profile, group, voters)));
     };
-    for (const GroupRecord& group : map_.groups)
-        if ((group.content & (kGroupMetadata | kGroupSystem)) != 0 && !selects(emptying, profiles, group))
+    for (const GroupRecord& group : groups_there())
+        if ((group.content & (kGroupMetadata | kGroupSystem)) != 0 &&
+            !std::binary_search(without.begin(), without.end(), group.address))
             count(group);
     if (another != nullptr && (another->content & (kGroupMetadata | kGroupSystem)) != 0)
         count(*another);
@@ -376,8 +415,7 @@ bool Volume::keeps_slots_for(uint32_t content, const VolumeProfiles& profiles) c
 {
     const Profile& metadata = *find_profile(profiles.metadata);
     MutexLock lock(mutex_);
-    const bool current =
-        profiles.data == committed_.data_profile && metadata.id == committed_.metadata_profile;
+    const bool current = profiles.data == shown_.data_profile && metadata.id == shown_.metadata_profile;
     const MetadataNeed need =
         current ? metadata_need_when_full(SlotMembers::kAll)
                 : metadata_need_of(*find_profile(profiles.data), metadata, SlotMembers::kAll);
@@ -392,10 +430,10 @@ uint64_t Volume::known_potential(size_t content_index, SlotMembers members) cons
     if (known)
         return *known;
     if (content_index == 0)
-        known = slots_.potential_blocks(data_profile(), committed_.chunk_bytes, left_by(kGroupData, members),
-                                        members);
+        known = slots_.potential_blocks(shown_profile(kGroupData), identity_.chunk_bytes,
+                                        left_by(kGroupData, members), members);
     else
-        known = slots_.potential_blocks(profile_for(kContents[content_index]),
+        known = slots_.potential_blocks(shown_profile(kContents[content_index]),
                                         chunk_bytes_for(kContents[content_index]), {}, members);
     return *known;
 }
@@ -415,7 +453,7 @@ uint64_t Volume::data_potential(const SlotAllocator& slots) const
 {
     uint64_t blocks = UINT64_MAX;
     for (const SlotMembers members : {SlotMembers::kPresentFirst, SlotMembers::kAll})
-        blocks = std::min(blocks, slots.potential_blocks(data_profile(), committed_.chunk_bytes,
+        blocks = std::min(blocks, slots.potential_blocks(shown_profile(kGroupData), identity_.chunk_bytes,
                                                          left_by(kGroupData, members), members));
     return blocks;
 }
@@ -433,7 +471,7 @@ uint64_t Volume::narrowing_blocks(std::vector<VolumeAddress> groups, bool with_d
         slots.give_back(group);
         blocks += geometry_of(group).data_blocks();
     };
-    for (const GroupRecord& group : map_.groups)
+    for (const GroupRecord& group : groups_there())
         if (std::binary_search(groups.begin(), groups.end(), group.address))
             give_back(group);
     for (const GroupRecord& group : dropped_)
@@ -453,13 +491,13 @@ uint64_t Volume::potential_after(uint32_t content, SlotMembers members) const
     MutexLock lock(mutex_);
     note_present();
     SlotAllocator slots = slots_;
-    Result<GroupRecord> group =
-        slots.plan_group(profile_for(content), chunk_bytes_for(content), members, left_by(content, members));
+    Result<GroupRecord> group = slots.plan_group(shown_profile(content), chunk_bytes_for(content), members,
+                                                 left_by(content, members));
     if (!group.ok())
         return 0;
     group->content = content;
     const uint64_t blocks =
-        slots.potential_blocks(data_profile(), committed_.chunk_bytes,
+        slots.potential_blocks(shown_profile(kGroupData), identity_.chunk_bytes,
                                left_by(kGroupData, SlotMembers::kAll, &*group), SlotMembers::kAll);
     return (content & kGroupData) != 0 ? blocks + geometry_of(*group).data_blocks() : blocks;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The volume below the trees: members, superblock, block-group map, array, and where new groups go.
-// Changed by mount and by the commit thread only, except where noted.
+// Changed by the commit thread only, which every function asserts that is not for any thread.
 #pragma once
 
 #include <algorithm>
@@ -17,6 +17,7 @@
 #include "alloc/slot_allocator.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "base/thread_role.h"
 #include "device/assembly.h"
 #include "device/member_set.h"
 #include "format/profile.h"
@@ -34,6 +35,14 @@ namespace cowraid {
 enum class Slots : uint8_t {
     kBesideKept,  // data: not those that metadata will need; metadata: not those that are reserved for data
     kAny,
+};
+
+// What no commit changes.
+struct VolumeIdentity {
+    Uuid uuid;
+    std::string label;
+    uint32_t chunk_bytes = 0;
+    uint64_t name_hash_seed = 0;
 };
 
 // What new groups are made as.
@@ -64,18 +73,101 @@ public:
     static std::unique_ptr<Volume> create(std::vector<std::unique_ptr<BlockDevice>> devices,
                                           Superblock superblock);
 
+    // Begins with the thread of that name. Before, and after it has ended, whoever mounts, remounts, unmounts
+    // or checks is alone.
+    [[nodiscard]] ThreadRole& commit_thread() { return commit_thread_; }
+
+    // For any thread.
+
     [[nodiscard]] MemberSet& members() { return members_; }
     [[nodiscard]] Array& array() { return *array_; }
-    // The one written last.
-    [[nodiscard]] const Superblock& superblock() const { return committed_; }
-    [[nodiscard]] const GroupMap& map() const { return map_; }
-    // Change with a commit that begins a balance. Commit thread; profiles() is for others.
-    [[nodiscard]] const Profile& data_profile() const { return *find_profile(superblock().data_profile); }
-    [[nodiscard]] const Profile& metadata_profile() const
-    {
-        return *find_profile(superblock().metadata_profile);
-    }
+    [[nodiscard]] Spares& spares() { return spares_; }
+    [[nodiscard]] const VolumeIdentity& identity() const { return identity_; }
+    // Of the superblock written last, as what follows.
+    [[nodiscard]] Generation generation() const { return {generation_.load()}; }
+    // It changes while no log is live: nobody writes records then, before the commit that changes it is
+    // durable.
+    [[nodiscard]] uint64_t log_epoch() const { return log_epoch_.load(); }
     [[nodiscard]] VolumeProfiles profiles() const;
+    [[nodiscard]] std::vector<MemberRecord> member_table() const;
+    // Lines of devices in reserve. Their devices: spares().
+    [[nodiscard]] std::vector<MemberRecord> spare_table() const;
+    // A member in service is being replaced: what is written to the source is written to the target, too,
+    // from the superblock on that begins it.
+    [[nodiscard]] ReplaceRecord replacing() const;
+    // Its source is out of service because it failed, not because it is not there.
+    [[nodiscard]] bool source_failed() const;
+    // Half of the members suffices for writing.
+    [[nodiscard]] bool writes_with_half() const { return half_.load(); }
+    // So many members more than writing needs are in service.
+    [[nodiscard]] size_t spare_voters() const;
+    // Members not in service: absent or failed.
+    [[nodiscard]] std::vector<MemberId> missing_members() const;
+    // One is missing that has a share in the volume: any but the target of a replacement.
+    [[nodiscard]] bool degraded() const;
+    // Whether enough others are in service to remove that one.
+    [[nodiscard]] bool may_remove_member(MemberId id) const;
+    // Whether the superblock says so: a remap tree may be there.
+    [[nodiscard]] bool may_have_moved_blocks() const;
+    // Of dropped data groups whose slots return with the next commit.
+    [[nodiscard]] uint64_t dropped_blocks() const;
+    // Blocks that unallocated slots could still hold as `content`; as data, beside what is kept for metadata.
+    // kPresentFirst, as data: at most what kAll says. A failure changes nothing of that.
+    [[nodiscard]] uint64_t potential_blocks(uint32_t content,
+                                            SlotMembers members = SlotMembers::kPresentFirst) const;
+    // The blocks of data that unallocated slots of all members and a new group of data could still hold once
+    // plan_group() has made that group, whatever it is for. 0: it would not.
+    [[nodiscard]] uint64_t potential_after(uint32_t content, SlotMembers members) const;
+    // By how many blocks the capacity falls when these groups of data give their slots back, and the dropped
+    // ones if `with_dropped`: what is made of their slots may have fewer data columns. Addresses rise.
+    [[nodiscard]] uint64_t narrowing_blocks(std::vector<VolumeAddress> groups, bool with_dropped) const;
+    // What groups of metadata or system content should come to, those there are included
+    // (fs/volume/node_bound.h, metadata_need).
+    [[nodiscard]] uint64_t metadata_kept_blocks(uint32_t content) const;
+    // Whether data leaves slots to groups of metadata or system content that are to come, new groups being
+    // made as `profiles` say.
+    [[nodiscard]] bool keeps_slots_for(uint32_t content, const VolumeProfiles& profiles) const;
+    // Of new groups. A node fits into a chunk, so that it takes rows of one column.
+    [[nodiscard]] uint32_t chunk_bytes_for(uint32_t content) const;
+    // Everything that these columns lacked was written to them, not flushed. Once a commit has flushed it the
+    // next one calls them current, those that went out of service meanwhile excepted (I-32).
+    void caught_up(std::vector<StaleColumn> columns);
+    // A commit is due for it.
+    [[nodiscard]] bool has_caught_up() const;
+    // Null until rows may be written in place.
+    [[nodiscard]] IntentLog* intent_log() { return intent_log_.get(); }
+    // Rows that can be written in place between two commits of their checksums, at least.
+    [[nodiscard]] uint64_t intent_log_rows() const
+    {
+        return intent_log_ ? intent_log_->row_count_min() : UINT64_MAX;
+    }
+    // The volume may be read but must not be written: too few members (half of them or fewer, or below a
+    // minimum), or something in it that this version cannot write.
+    [[nodiscard]] bool read_only_advised() const { return read_only_reason_ != nullptr; }
+    // Why, for the user; null when it may be written.
+    [[nodiscard]] const char* read_only_reason() const { return read_only_reason_; }
+    // Which members were missing or behind when it was opened, why, and how many more may fail; empty when
+    // none.
+    [[nodiscard]] const std::string& degraded_reason() const { return degraded_reason_; }
+    // Why a member was absent or behind then; empty when it was not.
+    [[nodiscard]] MemberReason reason_of(MemberId id) const;
+
+    // For the commit thread.
+
+    // The one written last.
+    [[nodiscard]] const Superblock& superblock() const
+    {
+        commit_thread_.assert_here();
+        return committed_;
+    }
+    [[nodiscard]] const GroupMap& map() const
+    {
+        commit_thread_.assert_here();
+        return map_;
+    }
+    // Change with a commit that begins a balance.
+    [[nodiscard]] const Profile& data_profile() const { return profile_for(kGroupData); }
+    [[nodiscard]] const Profile& metadata_profile() const { return profile_for(kGroupMetadata); }
     // The most members that what is written may lose.
     [[nodiscard]] uint32_t tolerance() const
     {
@@ -84,18 +176,25 @@ public:
     // Profile of the groups that hold checksum, free-space and root trees: the metadata profile when that
     // is mirrored or single, else the mirror with the same tolerance.
     [[nodiscard]] static const Profile& system_profile_of(const Profile& metadata);
-    [[nodiscard]] const Profile& system_profile() const { return system_profile_of(metadata_profile()); }
+    [[nodiscard]] const Profile& system_profile() const { return profile_for(kGroupSystem); }
     // Whether metadata and system trees share groups.
     [[nodiscard]] bool system_is_metadata() const;
     [[nodiscard]] const Profile& profile_for(uint32_t content) const;
 
-    // Commit thread, as what follows: the next superblock says that this balance is under way and that new
-    // groups are made so.
+    // The next superblock says that this balance is under way and that new groups are made so.
     void set_balance(const BalanceRecord& balance, const VolumeProfiles& profiles);
     // Those that a balance with kBalanceChosen empties; for good with set_balance(), which its begin is.
-    void choose_groups(std::set<VolumeAddress> groups) { chosen_ = std::move(groups); }
+    void choose_groups(std::set<VolumeAddress> groups)
+    {
+        commit_thread_.assert_here();
+        chosen_ = std::move(groups);
+    }
     // The next superblock ends the one that is under way.
-    [[nodiscard]] bool balance_ends() const { return next_.balance.state == BalanceState::kNone; }
+    [[nodiscard]] bool balance_ends() const
+    {
+        commit_thread_.assert_here();
+        return next_.balance.state == BalanceState::kNone;
+    }
     // Whether `balance` empties groups like that one, however full they are; new groups being made as
     // `profiles` say.
     [[nodiscard]] bool selects(const BalanceRecord& balance, const VolumeProfiles& profiles,
@@ -116,21 +215,13 @@ public:
     // be. Address 0 stands for all groups with mirrored nodes.
     void note_scrub(const ScrubRecord& scrub, std::span<const VerifiedGroup> groups);
     // The next commit writes the map anew, to its other place.
-    void renew_map() { map_changed_ = true; }
+    void renew_map()
+    {
+        commit_thread_.assert_here();
+        map_changed_ = true;
+    }
 
-    // Of the superblock written last; for any thread.
-    [[nodiscard]] Generation generation() const { return {generation_.load()}; }
-    // A copy, for any thread: it changes with commits.
-    [[nodiscard]] std::vector<MemberRecord> member_table() const;
-    // Half of the members suffices for writing. Thread-safe.
-    [[nodiscard]] bool writes_with_half() const { return half_.load(); }
-    // So many members more than writing needs are in service. For any thread.
-    [[nodiscard]] size_t spare_voters() const;
-    // Members not in service: absent or failed. Thread-safe.
-    [[nodiscard]] std::vector<MemberId> missing_members() const;
-    // One is missing that has a share in the volume: any but the target of a replacement. Thread-safe.
-    [[nodiscard]] bool degraded() const;
-    // Of errors of members, since the last superblock was written. Commit thread.
+    // Of errors of members, since the last superblock was written.
     [[nodiscard]] bool counters_changed() const;
     // A member failed since the last superblock was written.
     [[nodiscard]] bool member_failed_since_commit() const;
@@ -139,10 +230,8 @@ public:
     // of it as kPlanned. kNoSpace when no slots are left.
     Status plan_group(uint32_t content, SlotMembers members, Slots slots, Allocator& allocator);
     // Data columns that a group of the same content would have, on members that are present, if this one were
-    // not there; 0: none can be. Commit thread.
+    // not there; 0: none can be.
     [[nodiscard]] uint32_t planned_width_without(VolumeAddress address) const;
-    // Whether the superblock says so: a remap tree may be there.
-    [[nodiscard]] bool may_have_moved_blocks() const;
     // A group with columns on members that are away takes new blocks again, once a durable map calls those
     // columns stale: at once if it does, else with the next map (I-32).
     void reopen_group(VolumeAddress address, Allocator& allocator);
@@ -151,29 +240,11 @@ public:
     // Gives the slots of groups that the allocator has forgotten back, from the next commit on. Their
     // addresses rise.
     void drop_groups(std::span<const VolumeAddress> addresses);
-    [[nodiscard]] bool map_changed() const { return map_changed_; }
-    // Of dropped data groups whose slots return with the next commit.
-    [[nodiscard]] uint64_t dropped_blocks() const;
-    // Blocks that unallocated slots could still hold as `content`; as data, beside what is kept for metadata.
-    // kPresentFirst, as data: at most what kAll says. A failure changes nothing of that.
-    [[nodiscard]] uint64_t potential_blocks(uint32_t content,
-                                            SlotMembers members = SlotMembers::kPresentFirst) const;
-    // The blocks of data that unallocated slots of all members and a new group of data could still hold once
-    // plan_group() has made that group, whatever it is for. 0: it would not.
-    [[nodiscard]] uint64_t potential_after(uint32_t content, SlotMembers members) const;
-    // By how many blocks the capacity falls when these groups of data give their slots back, and the dropped
-    // ones if `with_dropped`: what is made of their slots may have fewer data columns. Addresses rise.
-    [[nodiscard]] uint64_t narrowing_blocks(std::vector<VolumeAddress> groups, bool with_dropped) const;
-    // What groups of metadata or system content should come to, those there are included
-    // (fs/volume/node_bound.h, metadata_need).
-    [[nodiscard]] uint64_t metadata_kept_blocks(uint32_t content) const;
-
-    // Whether data leaves slots to groups of metadata or system content that are to come, new groups being
-    // made as `profiles` say.
-    [[nodiscard]] bool keeps_slots_for(uint32_t content, const VolumeProfiles& profiles) const;
-
-    // Of new groups. A node fits into a chunk, so that it takes rows of one column.
-    [[nodiscard]] uint32_t chunk_bytes_for(uint32_t content) const;
+    [[nodiscard]] bool map_changed() const
+    {
+        commit_thread_.assert_here();
+        return map_changed_;
+    }
     // What was written so far and the map, then a superblock that names `root`, durable (design 5.4). A
     // member that fails on the way is recorded before any superblock calls it failed: its columns as stale in
     // the map, then itself, in a further round and generation if need be. `covered`: the log entries whose
@@ -182,22 +253,16 @@ public:
     Status make_durable(MapWrite how, Generation generation, const BlockRef& root, uint64_t& covered);
     // Another device for a member that is not in service, in two steps, each followed by a commit. The first
     // makes the old device nobody's: in no crash do both count. With the second the new one is in service and
-    // lacks everything. No record of the fsync log goes to it before set_leaving(id, false). Commit thread.
+    // lacks everything. No record of the fsync log goes to it before set_leaving(id, false).
     Uuid disown_member(MemberId id);
     void replace_member(MemberId id, std::unique_ptr<BlockDevice> device);
     // A member that is not in service is there again, on `device` or (null) on the one that it had, whose
     // logs hold nothing. With the next superblock it is in service; its columns lack what the map says and,
-    // unless that is 0, what was written from `lacks_from` on. set_leaving() as for replace_member(). Commit
-    // thread.
+    // unless that is 0, what was written from `lacks_from` on. set_leaving() as for replace_member().
     void return_member(MemberId id, std::unique_ptr<BlockDevice> device, Generation lacks_from);
-    // A member in service is being replaced: what is written to the source is written to the target, too,
-    // from the superblock on that begins it. For any thread.
-    [[nodiscard]] ReplaceRecord replacing() const;
-    // Its source is out of service because it failed, not because it is not there. For any thread.
-    [[nodiscard]] bool source_failed() const;
-    // Commit thread, as what follows. With the next superblock `device`, whose logs hold nothing, is the
-    // target, another member of the layout of `source`. As for add_member(). `spare`, unless 0, had the
-    // device, and is none any more; if the device fails with that superblock it has its line still.
+    // With the next superblock `device`, whose logs hold nothing, is the target, another member of the layout
+    // of `source`. As for add_member(). `spare`, unless 0, had the device, and is none any more; if the
+    // device fails with that superblock it has its line still.
     MemberId begin_replace(MemberId source, std::unique_ptr<BlockDevice> device, uint64_t seconds,
                            MemberId spare);
     // With the next superblock the target is no member any more. False: nothing is written any more.
@@ -209,19 +274,14 @@ public:
     enum class NotCopied : uint8_t { kRefused, kStale };
     [[nodiscard]] bool take_over(NotCopied groups);
     // One member more or less, with the next superblock, which must be on a majority of the members before
-    // and of those after. The table of the last one must be that of the next. Commit thread. False: there is
-    // no room for another, beside `others` that are to come before it.
+    // and of those after. The table of the last one must be that of the next. False: there is no room for
+    // another, beside `others` that are to come before it.
     [[nodiscard]] bool may_add_member(const MemberRecord& record, uint32_t others = 0) const;
     // What is added has no superblock. If it fails, or too few are in service, the superblock that comes has
     // no such member.
     MemberId add_member(MemberRecord record, std::unique_ptr<BlockDevice> device);
-    // Whether enough others are in service.
-    [[nodiscard]] bool may_remove_member(MemberId id) const;
-    // Lines of devices in reserve, for any thread. Their devices: spares().
-    [[nodiscard]] std::vector<MemberRecord> spare_table() const;
-    [[nodiscard]] Spares& spares() { return spares_; }
     // One more with the next superblock. What the device must have before: that superblock, with a line of it
-    // at the end. Commit thread, as what follows. False: there is no room for one.
+    // at the end. False: there is no room for one.
     [[nodiscard]] bool plan_spare(uint64_t size_bytes, Superblock& own) const;
     void add_spare(const Superblock& own);
     // disown_member() is taken back: `uuid` is what it changed. Its columns lack everything all the same.
@@ -235,18 +295,13 @@ public:
     // What is removed has no column of any group. False: too few others are in service.
     [[nodiscard]] bool remove_member(MemberId id);
     // The member's device has grown to that: more slots with the next superblock. False: it has not, or more
-    // is of no use. Commit thread.
+    // is of no use.
     [[nodiscard]] bool grow_member(MemberId id, uint64_t size_bytes);
     // The member uses no more of its device than that, with the next superblock: no group has a column
-    // beyond. False: as for may_shrink(). Commit thread.
+    // beyond. False: as for may_shrink().
     [[nodiscard]] bool shrink_member(MemberId id, uint64_t size_bytes);
     // Whether there may be such a member: no block group has columns too large for the members then.
     [[nodiscard]] bool may_shrink(const MemberRecord& shrunk) const;
-    // Everything that these columns lacked was written to them, not flushed. Once a commit has flushed it the
-    // next one calls them current, those that went out of service meanwhile excepted (I-32). Thread-safe.
-    void caught_up(std::vector<StaleColumn> columns);
-    // A commit is due for it.
-    [[nodiscard]] bool has_caught_up() const;
     // The superblock written last is durable: planned and reopened groups are open.
     void commit_done(Allocator& allocator);
 
@@ -266,117 +321,122 @@ public:
     // The same for the fsync log.
     [[nodiscard]] bool fsync_log_live() const { return (superblock().live_logs & kLiveFsyncLog) != 0; }
     void set_fsync_log_live(bool live) { set_live(kLiveFsyncLog, live); }
-    // Null until rows may be written in place.
-    [[nodiscard]] IntentLog* intent_log() { return intent_log_.get(); }
-    // Rows that can be written in place between two commits of their checksums, at least.
-    [[nodiscard]] uint64_t intent_log_rows() const
-    {
-        return intent_log_ ? intent_log_->row_count_min() : UINT64_MAX;
-    }
     // For the next superblock: that of a commit with new trees.
     void set_tree_commits(uint64_t count);
     // That superblock begins a log epoch: with its trees nothing in the logs counts any more.
-    void renew_log_epoch() { renew_log_epoch_ = true; }
+    void renew_log_epoch()
+    {
+        commit_thread_.assert_here();
+        renew_log_epoch_ = true;
+    }
     [[nodiscard]] bool any_log_live() const { return superblock().live_logs != 0; }
-    // The volume may be read but must not be written: too few members (half of them or fewer, or below a
-    // minimum), or something in it that this version cannot write.
-    [[nodiscard]] bool read_only_advised() const { return read_only_reason_ != nullptr; }
-    // Why, for the user; null when it may be written.
-    [[nodiscard]] const char* read_only_reason() const { return read_only_reason_; }
-    // Which members were missing or behind when it was opened, why, and how many more may fail; empty when
-    // none.
-    [[nodiscard]] const std::string& degraded_reason() const { return degraded_reason_; }
-    // Why a member was absent or behind then; empty when it was not.
-    [[nodiscard]] MemberReason reason_of(MemberId id) const;
     // Whether the superblocks written from now on say that a mount ended with them.
-    void set_unmounting(bool unmounting) { next_.unmounted = unmounting; }
+    void set_unmounting(bool unmounting)
+    {
+        commit_thread_.assert_here();
+        next_.unmounted = unmounting;
+    }
 
 private:
     Volume() = default;
-    void begin_with(Superblock superblock);
-    void set_live(uint32_t log, bool live);
-    void begin_log_epoch();
+    Status load(Assembly assembly, const MountOptions& options, std::string& why);
+    void make_empty(std::vector<std::unique_ptr<BlockDevice>> devices, Superblock superblock);
+    void begin_with(Superblock superblock) CW_REQUIRES(commit_thread_);
+    void take_members(Assembly& assembly, const MountOptions& options) CW_REQUIRES(commit_thread_);
+    void set_live(uint32_t log, bool live);  // asserts what its callers should
+    void begin_log_epoch() CW_REQUIRES(commit_thread_);
     // Which columns lack what a device of an older state cannot have.
-    void distrust(const AssembledMember& member);
+    void distrust(const AssembledMember& member) CW_REQUIRES(commit_thread_);
     // Whether, since this is one of the two, the target may lack what was copied to it.
-    [[nodiscard]] bool copies_outdated(const AssembledMember& member) const;
+    [[nodiscard]] bool copies_outdated(const AssembledMember& member) const CW_REQUIRES(commit_thread_);
     // Steps of make_durable().
-    Status write_map(MapWrite how, Generation generation);
+    Status write_map(MapWrite how, Generation generation) CW_REQUIRES(commit_thread_);
     Status flush();
     Status flush_data(uint64_t& covered);
-    Status write_superblock(Generation generation, const BlockRef& root);
-    void next_is_committed();
-    // Parts of it, for what others read meanwhile.
-    void profiles_are_committed();
-    void balance_is_committed();
-    void member_table_is_committed();
+    Status write_superblock(Generation generation, const BlockRef& root) CW_REQUIRES(commit_thread_);
+    void next_is_committed() CW_REQUIRES(commit_thread_);
+    void balance_is_committed() CW_REQUIRES(commit_thread_);
     // Nothing new comes to lie on a member that leaves.
     void set_leaving(MemberId id, bool leaving);
     // Nor on what a member loses. A balance begins to count, or no more.
-    void heed_balance(const BalanceRecord& balance, bool counts);
+    void heed_balance(const BalanceRecord& balance, bool counts) CW_REQUIRES(commit_thread_);
     // The first slot of its member that the balance empties.
-    [[nodiscard]] uint64_t first_emptied_slot(const BalanceRecord& balance) const;
-    Status write_to_new_members();
-    Status write_to_successor();
+    [[nodiscard]] uint64_t first_emptied_slot(const BalanceRecord& balance) const CW_REQUIRES(commit_thread_);
+    Status write_to_new_members() CW_REQUIRES(commit_thread_);
+    Status write_to_successor() CW_REQUIRES(commit_thread_);
     // Its steps, once the target is to take over.
-    Status hand_over();
-    void keep_source();
+    Status hand_over() CW_REQUIRES(commit_thread_);
+    void keep_source() CW_REQUIRES(commit_thread_);
     bool erase_source(BlockDevice* device);
-    [[nodiscard]] Superblock with_successor() const;
+    [[nodiscard]] Superblock with_successor() const CW_REQUIRES(commit_thread_);
     // The target lacks something that the source has: no group counts as copied.
-    void forget_copied();
-    void forget_copied(GroupRecord& group);
+    void forget_copied() CW_REQUIRES(commit_thread_);
+    void forget_copied(GroupRecord& group) CW_REQUIRES(commit_thread_);
     // Whether a new group has on the target all that it has on the source, which is nothing yet.
-    [[nodiscard]] bool born_copied(const GroupRecord& group) const;
+    [[nodiscard]] bool born_copied(const GroupRecord& group) const CW_REQUIRES(commit_thread_);
     // What set_leaving() and the mirror say of the target; after open(), and with a superblock that begins.
-    void prepare_target();
+    void prepare_target() CW_REQUIRES(commit_thread_);
     // Columns of groups that are whole again.
-    void open_whole_groups();
-    void settle_members(const std::vector<MemberId>& before);
+    void open_whole_groups() CW_REQUIRES(commit_thread_);
+    void settle_members(const std::vector<MemberId>& before) CW_REQUIRES(commit_thread_);
     void give_dropped_back();
-    Status publish_map();
-    void note_member_states(Generation generation);
+    Status publish_map() CW_REQUIRES(commit_thread_);
+    void note_member_states(Generation generation) CW_REQUIRES(commit_thread_);
     // Before a superblock calls a member failed, the map calls its columns stale wherever it may have missed
     // a write since open(). False: there was nothing to be recorded.
-    bool record_away();
+    bool record_away() CW_REQUIRES(commit_thread_);
     // Before rows are recovered: columns of those rows' groups whose members are absent, or that are stale,
     // are stale as a whole, and so in groups of which no other member may have had the log entries.
-    void record_recovery(const IntentScan& scan);
+    void record_recovery(const IntentScan& scan) CW_REQUIRES(commit_thread_);
     // The map calls the member's column of the group stale, at least since `since`. False: it does, or there
     // is no such column.
-    bool mark_stale(GroupRecord& group, MemberId member, Generation since);
+    bool mark_stale(GroupRecord& group, MemberId member, Generation since) CW_REQUIRES(commit_thread_);
     // The array learns what mark_stale() and apply_caught_up() did.
-    void publish_stale();
+    void publish_stale() CW_REQUIRES(commit_thread_);
     // Columns whose writes are flushed are stale no more.
-    void apply_caught_up();
+    void apply_caught_up() CW_REQUIRES(commit_thread_);
     // Those that a flush which begins now covers.
     std::vector<StaleColumn> take_caught_up();
-    Status install_groups(std::string& why);
-    MemberSet::Quorum quorum_of(const Superblock& table, const Superblock& majority_of) const;
+    Status install_groups(std::string& why) CW_REQUIRES(commit_thread_);
+    MemberSet::Quorum quorum_of(const Superblock& table, const Superblock& majority_of) const
+        CW_REQUIRES(commit_thread_);
     // The map can take one more group: its bytes, and an address for it.
-    [[nodiscard]] bool map_has_room(const GroupRecord& group) const;
+    [[nodiscard]] bool map_has_room(const GroupRecord& group) const CW_REQUIRES(commit_thread_);
     [[nodiscard]] MetadataNeed metadata_need_when_full(SlotMembers members) const CW_REQUIRES(mutex_);
     [[nodiscard]] MetadataNeed metadata_need_of(const Profile& data, const Profile& metadata,
                                                 SlotMembers members) const CW_REQUIRES(mutex_);
-    [[nodiscard]] uint64_t blocks_as(const Profile& profile, const GroupRecord& group) const;
-    // As left_by(), for nodes of that profile. What groups of others give back counts, too; those that
-    // `emptying` empties do not count.
+    // As left_by(), for nodes of that profile. What groups of others give back counts, too; those `without`
+    // do not count, by rising address.
     [[nodiscard]] std::vector<SlotAllocator::Share>
     left_for_nodes(const MetadataNeed& need, const Profile& profile, const GroupRecord* another,
-                   const BalanceRecord& emptying = {}, const VolumeProfiles& profiles = {}) const;
+                   const std::vector<VolumeAddress>& without = {}) const CW_REQUIRES(mutex_);
     // What groups of data leave: groups of metadata that are to come, beside those there are and `another`.
     // Other groups leave nothing.
     [[nodiscard]] std::vector<SlotAllocator::Share> left_by(uint32_t content, SlotMembers members,
                                                             const GroupRecord* another = nullptr) const
         CW_REQUIRES(mutex_);
-    [[nodiscard]] SlotAllocator slots_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
-                                                 uint32_t emptied_content) const CW_REQUIRES(mutex_);
+    // Groups of that content that the balance empties, by rising address.
+    [[nodiscard]] std::vector<VolumeAddress>
+    emptied_groups(const BalanceRecord& balance, const VolumeProfiles& profiles, uint32_t content) const
+        CW_REQUIRES(commit_thread_);
+    // With those of `emptied` free.
+    [[nodiscard]] SlotAllocator slots_in_balance(const BalanceRecord& balance,
+                                                 const std::vector<VolumeAddress>& emptied) const
+        CW_REQUIRES(commit_thread_, mutex_);
     [[nodiscard]] uint64_t known_potential(size_t content_index, SlotMembers members) const
         CW_REQUIRES(mutex_);
     // As potential_blocks() of data, of the slots that are free in `slots`.
     [[nodiscard]] uint64_t data_potential(const SlotAllocator& slots) const CW_REQUIRES(mutex_);
     // The slot allocator learns which members are in service: before anything is asked of it.
     void note_present() const CW_REQUIRES(mutex_);
+    // Which groups there are, and where: they come and go with mutex_ held.
+    [[nodiscard]] const std::vector<GroupRecord>& groups_there() const CW_REQUIRES(mutex_)
+    {
+        commit_thread_.assert_still();
+        return map_.groups;
+    }
+    // As profile_for(), for who holds mutex_.
+    [[nodiscard]] const Profile& shown_profile(uint32_t content) const CW_REQUIRES(mutex_);
     void forget_potential() const CW_REQUIRES(mutex_)
     {
         potential_ = {};
@@ -395,46 +455,62 @@ private:
     Spares spares_;
     std::unique_ptr<IntentLog> intent_log_;  // null until writes in place are started; the array uses it
     std::unique_ptr<Array> array_;
+    VolumeIdentity identity_;
     const char* read_only_reason_ = nullptr;  // static text
-    // MountOptions::half, until a majority is in service again.
-    std::atomic<bool> half_{false};
     std::string degraded_reason_;
     std::vector<std::pair<MemberId, MemberReason>> reasons_;
-    // Changed by the mount and by the commit thread.
-    // Written last; found by open(), or what mkfs begins with. Profiles and members: mutex_, too.
-    Superblock committed_;
-    Superblock next_;  // that of the next commit, as far as it is known
-    std::vector<MemberId> arriving_;  // whose devices get the next superblock before the others
-    MemberId becomes_target_;  // the spare whose device is the target from the next superblock on
-    bool renew_log_epoch_ = false;
+
+    // MountOptions::half, until a majority is in service again.
+    std::atomic<bool> half_{false};
     std::atomic<bool> may_have_moved_blocks_{false};  // what the incompatible features of next_ say
-    std::atomic<uint64_t> generation_{0};  // of committed_
-    // Groups come and go with mutex_ held: who holds it may read which there are, and where.
-    GroupMap map_;
-    bool map_changed_ = false;
-    std::optional<GroupMap> found_map_;  // as it was; until begin_writing() has written it again
-    std::set<VolumeAddress> chosen_;  // groups with kGroupChosen, or about to have it; commit thread
-    std::vector<VolumeAddress> planned_;  // groups of the map not yet published
-    std::vector<VolumeAddress> reopened_;  // groups that the next durable map lets open
+    std::atomic<uint64_t> generation_{0}, log_epoch_{0};  // of committed_
+    std::atomic<bool> has_caught_up_{false};  // caught_up_, or flushed
+
+    ThreadRole commit_thread_;
+    // Written last; found by open(), or what mkfs begins with.
+    Superblock committed_ CW_GUARDED_BY(commit_thread_);
+    // That of the next commit, as far as it is known.
+    Superblock next_ CW_GUARDED_BY(commit_thread_);
+    // Whose devices get the next superblock before the others.
+    std::vector<MemberId> arriving_ CW_GUARDED_BY(commit_thread_);
+    // The spare whose device is the target from the next superblock on.
+    MemberId becomes_target_ CW_GUARDED_BY(commit_thread_);
+    bool renew_log_epoch_ CW_GUARDED_BY(commit_thread_) = false;
+    // Groups come and go with mutex_ held, too: groups_there().
+    GroupMap map_ CW_GUARDED_BY(commit_thread_);
+    bool map_changed_ CW_GUARDED_BY(commit_thread_) = false;
+    // As it was; until begin_writing() has written it again.
+    std::optional<GroupMap> found_map_ CW_GUARDED_BY(commit_thread_);
+    // Groups with kGroupChosen, or about to have it.
+    std::set<VolumeAddress> chosen_ CW_GUARDED_BY(commit_thread_);
+    std::vector<VolumeAddress> planned_ CW_GUARDED_BY(commit_thread_);  // groups of the map not yet published
+    // Groups that the next durable map lets open.
+    std::vector<VolumeAddress> reopened_ CW_GUARDED_BY(commit_thread_);
     // Groups with a column on an absent member since open(): nothing was written that a column lacks.
-    std::set<VolumeAddress> closed_;
-    std::vector<MemberId> settled_;  // the member table that is durable, by rising id
-    std::vector<MemberId> away_;  // out of service, and the map in memory says what they may miss
-    std::vector<GroupRecord> newly_stale_;  // changed, unknown to the array
-    std::vector<StaleColumn> caught_up_flushed_;
-    bool taking_over_ = false;  // with the next superblock
+    std::set<VolumeAddress> closed_ CW_GUARDED_BY(commit_thread_);
+    // The member table that is durable, by rising id.
+    std::vector<MemberId> settled_ CW_GUARDED_BY(commit_thread_);
+    // Out of service, and the map in memory says what they may miss.
+    std::vector<MemberId> away_ CW_GUARDED_BY(commit_thread_);
+    std::vector<GroupRecord> newly_stale_ CW_GUARDED_BY(commit_thread_);  // changed, unknown to the array
+    std::vector<StaleColumn> caught_up_flushed_ CW_GUARDED_BY(commit_thread_);
+    bool taking_over_ CW_GUARDED_BY(commit_thread_) = false;  // with the next superblock
     // Of columns of the source that take_over() called stale: since when they were before.
-    std::vector<std::pair<VolumeAddress, Generation>> stale_before_;
-    MemberId successor_;  // took over with the last one, under another id before
-    std::vector<DamagedSlots> damaged_slots_;  // found by open(), for begin_writing()
+    std::vector<std::pair<VolumeAddress, Generation>> stale_before_ CW_GUARDED_BY(commit_thread_);
+    // Took over with the last one, under another id before.
+    MemberId successor_ CW_GUARDED_BY(commit_thread_);
+    // Found by open(), for begin_writing().
+    std::vector<DamagedSlots> damaged_slots_ CW_GUARDED_BY(commit_thread_);
     // Older than the table says; until a map that says so is durable their rings are all that tells.
-    std::vector<MemberId> distrusted_;
-    std::vector<MemberId> damaged_rings_;  // not by a crash: to be counted by begin_writing()
+    std::vector<MemberId> distrusted_ CW_GUARDED_BY(commit_thread_);
+    // Not by a crash: to be counted by begin_writing().
+    std::vector<MemberId> damaged_rings_ CW_GUARDED_BY(commit_thread_);
 
     mutable Mutex mutex_{LockRank::kSlots};
+    // A copy of committed_: what others plan by and tell users.
+    Superblock shown_ CW_GUARDED_BY(mutex_);
     mutable SlotAllocator slots_ CW_GUARDED_BY(mutex_);
     std::vector<StaleColumn> caught_up_ CW_GUARDED_BY(mutex_);
-    std::atomic<bool> has_caught_up_{false};  // some of it, or flushed
     // Slots return when the map without them is durable.
     std::vector<GroupRecord> dropped_ CW_GUARDED_BY(mutex_);
     // What slots could still hold: by data, metadata, system, and by SlotMembers.

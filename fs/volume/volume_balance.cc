@@ -11,11 +11,12 @@ namespace cowraid {
 VolumeProfiles Volume::profiles() const
 {
     MutexLock lock(mutex_);
-    return {committed_.data_profile, committed_.metadata_profile};
+    return {shown_.data_profile, shown_.metadata_profile};
 }
 
 void Volume::set_balance(const BalanceRecord& balance, const VolumeProfiles& profiles)
 {
+    commit_thread_.assert_here();
     next_.balance = balance;
     next_.incompat_features &= ~(feature_bit("chosen") | feature_bit("shrink"));
     if (balance.shrink_bytes != 0)
@@ -35,6 +36,7 @@ void Volume::set_balance(const BalanceRecord& balance, const VolumeProfiles& pro
 
 void Volume::note_scrub(const ScrubRecord& scrub, std::span<const VerifiedGroup> groups)
 {
+    commit_thread_.assert_here();
     next_.scrub = scrub;
     for (const VerifiedGroup& verified : groups)
         for (GroupRecord& group : map_.groups) {
@@ -49,18 +51,6 @@ void Volume::note_scrub(const ScrubRecord& scrub, std::span<const VerifiedGroup>
     publish_stale();
 }
 
-// Others plan by them.
-void Volume::profiles_are_committed()
-{
-    if (committed_.data_profile == next_.data_profile &&
-        committed_.metadata_profile == next_.metadata_profile)
-        return;
-    MutexLock lock(mutex_);
-    committed_.data_profile = next_.data_profile;
-    committed_.metadata_profile = next_.metadata_profile;
-    forget_potential();
-}
-
 uint64_t Volume::first_emptied_slot(const BalanceRecord& balance) const
 {
     const MemberRecord* const member = committed_.member(balance.member);
@@ -71,6 +61,7 @@ uint64_t Volume::first_emptied_slot(const BalanceRecord& balance) const
 bool Volume::selects(const BalanceRecord& balance, const VolumeProfiles& profiles,
                      const GroupRecord& group) const
 {
+    commit_thread_.assert_here();
     if (balance.state == BalanceState::kNone || (group.content & balance.content & kAllContent) == 0 ||
         ((balance.content & kBalanceChosen) != 0 && chosen_.count(group.address) == 0))
         return false;
@@ -94,9 +85,18 @@ bool Volume::selects(const BalanceRecord& balance, const VolumeProfiles& profile
     return group.profile != (is_system ? system_profile_of(metadata) : metadata).id;
 }
 
-// Those of groups of `emptied_content` that the balance empties are free.
-SlotAllocator Volume::slots_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
-                                       uint32_t emptied_content) const
+std::vector<VolumeAddress> Volume::emptied_groups(const BalanceRecord& balance,
+                                                  const VolumeProfiles& profiles, uint32_t content) const
+{
+    std::vector<VolumeAddress> groups;
+    for (const GroupRecord& group : map_.groups)
+        if ((group.content & content) != 0 && selects(balance, profiles, group))
+            groups.push_back(group.address);
+    return groups;
+}
+
+SlotAllocator Volume::slots_in_balance(const BalanceRecord& balance,
+                                       const std::vector<VolumeAddress>& emptied) const
 {
     note_present();
     SlotAllocator slots = slots_;
@@ -105,7 +105,7 @@ SlotAllocator Volume::slots_in_balance(const BalanceRecord& balance, const Volum
     else if (balance.shrink_bytes != 0)
         slots.set_limit(balance.member, first_emptied_slot(balance));
     for (const GroupRecord& group : map_.groups)
-        if ((group.content & emptied_content) != 0 && selects(balance, profiles, group))
+        if (std::binary_search(emptied.begin(), emptied.end(), group.address))
             slots.give_back(group);
     return slots;
 }
@@ -113,39 +113,36 @@ SlotAllocator Volume::slots_in_balance(const BalanceRecord& balance, const Volum
 uint64_t Volume::potential_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
                                       bool emptied) const
 {
+    commit_thread_.assert_here();
+    const uint32_t content = balance.member.value != 0 ? kAllContent : kGroupData;
+    const std::vector<VolumeAddress> leaving = emptied_groups(balance, profiles, emptied ? content : 0);
     MutexLock lock(mutex_);
-    const bool removal = balance.member.value != 0;
-    const SlotAllocator slots = slots_in_balance(balance, profiles,
-                                                 !emptied  ? 0
-                                                 : removal ? kAllContent
-                                                           : kGroupData);
+    const SlotAllocator slots = slots_in_balance(balance, leaving);
     const Profile& data = *find_profile(profiles.data);
     const Profile& metadata = *find_profile(profiles.metadata);
     const MetadataNeed need = metadata_need_of(data, metadata, SlotMembers::kPresentFirst);
-    return slots.potential_blocks(
-        data, committed_.chunk_bytes,
-        left_for_nodes(need, metadata, nullptr, emptied && removal ? balance : BalanceRecord(), profiles),
-        SlotMembers::kPresentFirst);
+    return slots.potential_blocks(data, identity_.chunk_bytes,
+                                  left_for_nodes(need, metadata, nullptr, leaving),
+                                  SlotMembers::kPresentFirst);
 }
 
 uint64_t Volume::node_potential_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
                                            bool emptied, uint64_t data_blocks) const
 {
+    commit_thread_.assert_here();
+    const uint32_t content = balance.member.value != 0 ? kAllContent : kGroupMetadata | kGroupSystem;
+    const std::vector<VolumeAddress> leaving = emptied_groups(balance, profiles, emptied ? content : 0);
     MutexLock lock(mutex_);
-    const uint32_t nodes = kGroupMetadata | kGroupSystem;
-    const SlotAllocator slots = slots_in_balance(balance, profiles,
-                                                 !emptied                    ? 0
-                                                 : balance.member.value != 0 ? kAllContent
-                                                                             : nodes);
+    const SlotAllocator slots = slots_in_balance(balance, leaving);
     const Profile& metadata = *find_profile(profiles.metadata);
     const Profile& system = system_profile_of(metadata);
     std::vector<SlotAllocator::Share> beside{{find_profile(profiles.data), data_blocks}};
     if (metadata.parity > 0) {
-        if (slots.potential_blocks(system, committed_.chunk_bytes, beside, SlotMembers::kPresentFirst) == 0)
+        if (slots.potential_blocks(system, identity_.chunk_bytes, beside, SlotMembers::kPresentFirst) == 0)
             return 0;
         beside.push_back({&system, 1});
     }
-    return slots.potential_blocks(metadata, committed_.chunk_bytes, beside, SlotMembers::kPresentFirst);
+    return slots.potential_blocks(metadata, identity_.chunk_bytes, beside, SlotMembers::kPresentFirst);
 }
 
 }  // namespace cowraid

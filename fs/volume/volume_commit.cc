@@ -14,28 +14,22 @@
 
 namespace cowraid {
 
-// Field by field: other threads read what is constant meanwhile.
 void Volume::next_is_committed()
 {
-    committed_.incompat_features = next_.incompat_features;
-    committed_.generation = next_.generation;
     generation_.store(next_.generation.value);
-    // Only the first superblock of a mount changes it.
-    if (committed_.epochs.front().epoch != next_.epochs.front().epoch)
-        committed_.epochs = next_.epochs;
-    committed_.next_group_address = next_.next_group_address;
-    committed_.root = next_.root;
-    committed_.map = next_.map;
-    committed_.live_logs = next_.live_logs;
-    committed_.tree_commits = next_.tree_commits;
-    // It changes while no log is live: nobody writes records, and so reads it, before this commit is durable.
-    if (committed_.log_epoch != next_.log_epoch)
-        committed_.log_epoch = next_.log_epoch;
-    committed_.unmounted = next_.unmounted;
-    committed_.scrub = next_.scrub;
+    log_epoch_.store(next_.log_epoch);
     balance_is_committed();
-    profiles_are_committed();
-    member_table_is_committed();
+    MutexLock lock(mutex_);
+    // Groups are made on new members once this superblock is durable.
+    for (const MemberRecord& record : next_.members)
+        if (committed_.member(record.id) == nullptr) {
+            slots_.add_member(record, members_.device(record.id) != nullptr);
+            slots_.set_leaving(record.id, true);
+        }
+    if (committed_.data_profile != next_.data_profile ||
+        committed_.metadata_profile != next_.metadata_profile)
+        forget_potential();
+    shown_ = committed_ = next_;
 }
 
 Status Volume::write_map(MapWrite how, Generation generation)
@@ -67,6 +61,7 @@ Status Volume::flush()
 
 bool Volume::counters_changed() const
 {
+    commit_thread_.assert_here();
     return std::any_of(committed_.members.begin(), committed_.members.end(), [&](const MemberRecord& record) {
         return members_.counters(record.id) != record.counters;
     });
@@ -115,6 +110,7 @@ void Volume::begin_log_epoch()
 
 void Volume::set_live(uint32_t log, bool live)
 {
+    commit_thread_.assert_here();
     if (live && next_.live_logs == 0)
         begin_log_epoch();
     next_.live_logs = live ? next_.live_logs | log : next_.live_logs & ~log;
@@ -122,6 +118,7 @@ void Volume::set_live(uint32_t log, bool live)
 
 void Volume::set_tree_commits(uint64_t count)
 {
+    commit_thread_.assert_here();
     next_.tree_commits = count;
     if (renew_log_epoch_)
         begin_log_epoch();
@@ -147,6 +144,7 @@ Status Volume::write_superblock(Generation generation, const BlockRef& root)
 
 Status Volume::make_durable(MapWrite how, Generation generation, const BlockRef& root, uint64_t& covered)
 {
+    commit_thread_.assert_here();
     apply_caught_up();
     record_away();
     while (true) {
@@ -179,6 +177,7 @@ Status Volume::make_durable(MapWrite how, Generation generation, const BlockRef&
 
 void Volume::commit_done(Allocator& allocator)
 {
+    commit_thread_.assert_here();
     for (std::vector<VolumeAddress>* groups : {&planned_, &reopened_}) {
         for (const VolumeAddress address : *groups)
             allocator.set_group_state(address, Allocator::GroupState::kOpen);
@@ -193,9 +192,11 @@ void Volume::commit_done(Allocator& allocator)
     if (committed_.replace.active())
         members_.set_quorums({quorum_of(committed_, committed_)});  // its target may have all now
     // A majority that lacks nothing: one that is being filled may fail, and the half goes on.
+    const std::vector<GroupRecord>& groups = map_.groups;
+    const MemberId target = committed_.replace.target;
     const auto is_whole = [&](const MemberRecord& record) {
-        return record.id != committed_.replace.target && members_.device(record.id) != nullptr &&
-               std::none_of(map_.groups.begin(), map_.groups.end(), [&](const GroupRecord& group) {
+        return record.id != target && members_.device(record.id) != nullptr &&
+               std::none_of(groups.begin(), groups.end(), [&](const GroupRecord& group) {
                    return std::any_of(group.columns.begin(), group.columns.end(),
                                       [&](const GroupColumn& column) {
                                           return column.member == record.id && column.stale();
@@ -227,6 +228,7 @@ void Volume::give_dropped_back()
 
 Status Volume::recover_rows(const MountOptions& options, ChecksumSink& sink, RecoveryCounts& counts)
 {
+    commit_thread_.assert_here();
     const bool read_only = options.read_only || read_only_advised();
     uint64_t next_sequence = 1;
     if (intent_log_live()) {
@@ -269,6 +271,7 @@ Status Volume::publish_map()
 
 Status Volume::begin_writing()
 {
+    commit_thread_.assert_here();
     members_.set_recorded(true);
     for (const MemberId id : damaged_rings_)
         members_.count(id, MemberCounter::kSuperblock);

@@ -17,14 +17,14 @@ namespace cowraid {
 std::vector<MemberRecord> Volume::member_table() const
 {
     MutexLock lock(mutex_);
-    return committed_.members;
+    return shown_.members;
 }
 
 std::vector<MemberId> Volume::missing_members() const
 {
     MutexLock lock(mutex_);
     std::vector<MemberId> missing;
-    for (const MemberRecord& record : committed_.members)
+    for (const MemberRecord& record : shown_.members)
         if (members_.device(record.id) == nullptr)
             missing.push_back(record.id);
     return missing;
@@ -33,13 +33,15 @@ std::vector<MemberId> Volume::missing_members() const
 bool Volume::degraded() const
 {
     MutexLock lock(mutex_);
-    return std::any_of(committed_.members.begin(), committed_.members.end(), [&](const MemberRecord& record) {
-        return record.id != committed_.replace.target && members_.device(record.id) == nullptr;
+    const MemberId target = shown_.replace.target;
+    return std::any_of(shown_.members.begin(), shown_.members.end(), [&](const MemberRecord& record) {
+        return record.id != target && members_.device(record.id) == nullptr;
     });
 }
 
 Uuid Volume::disown_member(MemberId id)
 {
+    commit_thread_.assert_here();
     const Uuid nobody = next_.member(id)->uuid = uuid_random();
     for (GroupRecord& group : map_.groups) {
         mark_stale(group, id, group.created_generation);
@@ -52,6 +54,7 @@ Uuid Volume::disown_member(MemberId id)
 
 void Volume::own_again(MemberId id, const Uuid& uuid)
 {
+    commit_thread_.assert_here();
     next_.member(id)->uuid = uuid;
     for (GroupRecord& group : map_.groups)
         mark_stale(group, id, group.created_generation);
@@ -61,12 +64,14 @@ void Volume::own_again(MemberId id, const Uuid& uuid)
 
 void Volume::replace_member(MemberId id, std::unique_ptr<BlockDevice> device)
 {
+    commit_thread_.assert_here();
     members_.reset_counters(id);
     return_member(id, std::move(device), {});
 }
 
 void Volume::return_member(MemberId id, std::unique_ptr<BlockDevice> device, Generation lacks_from)
 {
+    commit_thread_.assert_here();
     for (GroupRecord& group : map_.groups)
         if (lacks_from != Generation{})
             mark_stale(group, id, lacks_from);
@@ -103,12 +108,13 @@ size_t Volume::spare_voters() const
 {
     const std::vector<MemberId> missing = missing_members();
     MutexLock lock(mutex_);
-    const size_t there = voter_count(committed_, missing);
-    return there - std::min(there, needed_for_writing(voter_count(committed_), half_));
+    const size_t there = voter_count(shown_, missing);
+    return there - std::min(there, needed_for_writing(voter_count(shown_), half_));
 }
 
 bool Volume::may_add_member(const MemberRecord& record, uint32_t others) const
 {
+    commit_thread_.assert_here();
     MapRef ignored;
     return next_.members.size() == committed_.members.size() &&
            next_.members.size() + next_.spares.size() + others < kMaxMembers &&
@@ -118,6 +124,7 @@ bool Volume::may_add_member(const MemberRecord& record, uint32_t others) const
 
 MemberId Volume::add_member(MemberRecord record, std::unique_ptr<BlockDevice> device)
 {
+    commit_thread_.assert_here();
     CW_ASSERT(may_add_member(record));
     record.id = {next_.next_member_id++};
     record.uuid = uuid_random();
@@ -131,11 +138,12 @@ MemberId Volume::add_member(MemberRecord record, std::unique_ptr<BlockDevice> de
 std::vector<MemberRecord> Volume::spare_table() const
 {
     MutexLock lock(mutex_);
-    return committed_.spares;
+    return shown_.spares;
 }
 
 bool Volume::plan_spare(uint64_t size_bytes, Superblock& own) const
 {
+    commit_thread_.assert_here();
     if (next_.members.size() + next_.spares.size() >= kMaxMembers || next_.next_member_id == UINT32_MAX)
         return false;
     // Of the last commit: a later one, of members, is newer in any case.
@@ -149,6 +157,7 @@ bool Volume::plan_spare(uint64_t size_bytes, Superblock& own) const
 
 void Volume::add_spare(const Superblock& own)
 {
+    commit_thread_.assert_here();
     next_.incompat_features |= feature_bit("spares");
     next_.spares.push_back(own.spares.back());
     next_.next_member_id = own.next_member_id;
@@ -157,12 +166,14 @@ void Volume::add_spare(const Superblock& own)
 
 void Volume::use_spare(MemberId spare, MemberId member)
 {
+    commit_thread_.assert_here();
     drop_spare(spare);
     arriving_.push_back(member);
 }
 
 void Volume::drop_spare(MemberId id)
 {
+    commit_thread_.assert_here();
     std::erase_if(next_.spares, [=](const MemberRecord& record) { return record.id == id; });
     if (next_.spares.empty())
         next_.incompat_features &= ~feature_bit("spares");
@@ -171,6 +182,7 @@ void Volume::drop_spare(MemberId id)
 
 void Volume::keep_spare(const MemberRecord& line)
 {
+    commit_thread_.assert_here();
     const auto behind = std::find_if(next_.spares.begin(), next_.spares.end(),
                                      [&](const MemberRecord& have) { return have.id > line.id; });
     next_.spares.insert(behind, line);
@@ -179,6 +191,7 @@ void Volume::keep_spare(const MemberRecord& line)
 
 bool Volume::grow_member(MemberId id, uint64_t size_bytes)
 {
+    commit_thread_.assert_here();
     MemberRecord* const record = next_.member(id);
     if (record == nullptr || !grow_member_layout(*record, size_bytes).ok())
         return false;
@@ -188,6 +201,7 @@ bool Volume::grow_member(MemberId id, uint64_t size_bytes)
 
 bool Volume::may_shrink(const MemberRecord& shrunk) const
 {
+    commit_thread_.assert_here();
     Superblock then = next_;
     *then.member(shrunk.id) = shrunk;
     return std::all_of(
@@ -197,6 +211,7 @@ bool Volume::may_shrink(const MemberRecord& shrunk) const
 
 bool Volume::shrink_member(MemberId id, uint64_t size_bytes)
 {
+    commit_thread_.assert_here();
     MemberRecord shrunk = *next_.member(id);
     if (!shrink_member_layout(shrunk, size_bytes).ok() || !may_shrink(shrunk))
         return false;
@@ -214,11 +229,12 @@ bool Volume::may_remove_member(MemberId id) const
     std::vector<MemberId> gone = missing_members();
     gone.push_back(id);
     MutexLock lock(mutex_);
-    return voter_count(committed_, gone) >= needed_for_writing(voter_count(committed_), half_);
+    return voter_count(shown_, gone) >= needed_for_writing(voter_count(shown_), half_);
 }
 
 bool Volume::remove_member(MemberId id)
 {
+    commit_thread_.assert_here();
     CW_ASSERT(next_.members.size() == committed_.members.size());
     for (const GroupRecord& group : map_.groups)
         for (const GroupColumn& column : group.columns)
@@ -307,21 +323,6 @@ void Volume::balance_is_committed()
         (member->size_bytes != before.shrink_bytes || is_mutant(CommitMutant::kShrunkSlotsStay)))
         heed_balance(before, false);
     heed_balance(committed_.balance, true);
-}
-
-void Volume::member_table_is_committed()
-{
-    MutexLock lock(mutex_);
-    committed_.next_member_id = next_.next_member_id;
-    // Groups are made on new members once this superblock is durable.
-    for (const MemberRecord& record : next_.members)
-        if (committed_.member(record.id) == nullptr) {
-            slots_.add_member(record, members_.device(record.id) != nullptr);
-            slots_.set_leaving(record.id, true);
-        }
-    committed_.members = next_.members;
-    committed_.spares = next_.spares;
-    committed_.replace = next_.replace;
 }
 
 // The superblock with this table is durable.

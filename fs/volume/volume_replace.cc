@@ -31,13 +31,13 @@ const GroupColumn* column_on(const GroupRecord& group, MemberId id)
 ReplaceRecord Volume::replacing() const
 {
     MutexLock lock(mutex_);
-    return committed_.replace;
+    return shown_.replace;
 }
 
 bool Volume::source_failed() const
 {
     MutexLock lock(mutex_);
-    const MemberRecord* const source = committed_.member(committed_.replace.source);
+    const MemberRecord* const source = shown_.member(shown_.replace.source);
     return source != nullptr && members_.device(source->id) == nullptr &&
            (members_.failed(source->id) || source->state == MemberState::kFailed);
 }
@@ -45,6 +45,7 @@ bool Volume::source_failed() const
 MemberId Volume::begin_replace(MemberId source, std::unique_ptr<BlockDevice> device, uint64_t seconds,
                                MemberId spare)
 {
+    commit_thread_.assert_here();
     MemberRecord record = *next_.member(source);
     record.counters = {};
     const MemberId target = add_member(record, std::move(device));
@@ -60,6 +61,7 @@ MemberId Volume::begin_replace(MemberId source, std::unique_ptr<BlockDevice> dev
 
 bool Volume::end_replace()
 {
+    commit_thread_.assert_here();
     if (!remove_member(next_.replace.target))
         return false;
     members_.set_mirror(next_.replace.source, {});
@@ -106,6 +108,7 @@ bool Volume::born_copied(const GroupRecord& group) const
 
 bool Volume::take_over(NotCopied groups)
 {
+    commit_thread_.assert_here();
     apply_caught_up();  // a mark that came later would be of no replacement
     const ReplaceRecord& replace = next_.replace;
     const bool stale = groups == NotCopied::kStale;
@@ -139,8 +142,9 @@ Superblock Volume::with_successor() const
     line.state = MemberState::kPresent;
     line.missing_since = {};
     line.counters = {};
-    std::erase_if(next.members,
-                  [&](const MemberRecord& record) { return record.id == next_.replace.target; });
+    std::erase_if(next.members, [target = next_.replace.target](const MemberRecord& record) {
+        return record.id == target;
+    });
     next.member_id = next_.replace.source;
     next.replace = {};
     next.incompat_features &= ~feature_bit("replace");

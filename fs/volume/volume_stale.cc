@@ -203,6 +203,7 @@ void Volume::record_recovery(const IntentScan& scan)
 
 void Volume::reopen_group(VolumeAddress address, Allocator& allocator)
 {
+    commit_thread_.assert_here();
     const auto at = std::find_if(map_.groups.begin(), map_.groups.end(),
                                  [&](const GroupRecord& group) { return group.address == address; });
     CW_ASSERT(at != map_.groups.end());

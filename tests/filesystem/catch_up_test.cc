@@ -438,7 +438,7 @@ TEST_CASE("replacing: devices of a stranger with the uuid of the volume replace 
     StaleWorld world({2, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024});
     write_before(world);
     world.mount();
-    const Uuid uuid = world.fs->volume->superblock().volume_uuid;
+    const Uuid uuid = world.fs->volume->identity().uuid;
     const uint64_t generation = world.fs->volume->superblock().generation.value;
     world.unmount();
     std::vector<std::unique_ptr<SimDevice>> foreign;

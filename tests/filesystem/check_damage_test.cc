@@ -17,7 +17,7 @@ namespace {
 InodeNumber find_inode(Filesystem& core, InodeNumber directory, std::string_view name)
 {
     const Result<DirentSlot> slot =
-        find_dirent(core.store.items, core.volume->superblock().name_hash_seed, directory, name);
+        find_dirent(core.store.items, core.volume->identity().name_hash_seed, directory, name);
     REQUIRE(slot.ok());
     REQUIRE(slot->found);
     return slot->entry.inode;
@@ -124,14 +124,14 @@ TEST_CASE("wrong items of inodes")
 TEST_CASE("wrong names")
 {
     expect_kind("entry of nothing", "directory", [](Filesystem& core) {
-        const uint64_t cursor = name_bucket(core.volume->superblock().name_hash_seed, "dangling");
+        const uint64_t cursor = name_bucket(core.volume->identity().name_hash_seed, "dangling");
         put(core, dirent_key(kRoot, cursor), encode_dirent({cursor, {kMaxInode}, 0, S_IFREG, "dangling"}));
         InodeAttributes attributes = attributes_of(core, kRoot);
         attributes.size_bytes += 2 * 8;
         put(core, inode_key(kRoot), encode_inode(attributes));
     });
     expect_kind("entry missing", "directory", [](Filesystem& core) {
-        const uint64_t cursor = name_bucket(core.volume->superblock().name_hash_seed, "fifo");
+        const uint64_t cursor = name_bucket(core.volume->identity().name_hash_seed, "fifo");
         core.store.timeline.open()->items.erase(dirent_key(kRoot, cursor));
         InodeAttributes attributes = attributes_of(core, kRoot);
         attributes.size_bytes -= 2 * 4;
@@ -139,14 +139,14 @@ TEST_CASE("wrong names")
     });
     expect_kind("entry of another type", "directory", [](Filesystem& core) {
         const Result<DirentSlot> slot =
-            find_dirent(core.store.items, core.volume->superblock().name_hash_seed, kRoot, "fifo");
+            find_dirent(core.store.items, core.volume->identity().name_hash_seed, kRoot, "fifo");
         Dirent entry = slot->entry;
         entry.mode_type = S_IFSOCK;
         put(core, dirent_key(kRoot, entry.cursor), encode_dirent(entry));
     });
     expect_kind("entry where lookup does not find it", "directory", [](Filesystem& core) {
         const Result<DirentSlot> slot =
-            find_dirent(core.store.items, core.volume->superblock().name_hash_seed, kRoot, "fifo");
+            find_dirent(core.store.items, core.volume->identity().name_hash_seed, kRoot, "fifo");
         Dirent entry = slot->entry;
         core.store.timeline.open()->items.erase(dirent_key(kRoot, entry.cursor));
         entry.cursor += 1024;
@@ -161,10 +161,10 @@ TEST_CASE("directories that cannot be reached")
         // "directory" moves into a directory that is below it: both are cut off from the root.
         const InodeNumber outer = find_inode(core, kRoot, "directory");
         const Result<DirentSlot> slot =
-            find_dirent(core.store.items, core.volume->superblock().name_hash_seed, kRoot, "directory");
+            find_dirent(core.store.items, core.volume->identity().name_hash_seed, kRoot, "directory");
         const InodeNumber inner = find_inode(core, kRoot, "sparse");
         const Result<DirentSlot> inner_slot =
-            find_dirent(core.store.items, core.volume->superblock().name_hash_seed, kRoot, "sparse");
+            find_dirent(core.store.items, core.volume->identity().name_hash_seed, kRoot, "sparse");
         for (const auto& [inode, entry, parent] :
              {std::tuple{outer, slot->entry, inner}, std::tuple{inner, inner_slot->entry, outer}}) {
             core.store.timeline.open()->items.erase(dirent_key(kRoot, entry.cursor));

@@ -205,7 +205,7 @@ std::vector<StoredItem> file_tree_items(Image& image)
     const Result<RootContent> root = read_root(*volume, why);
     expect_ok(root.status(), why);
     ArrayNodeReader reader(volume->array());
-    NodeCache cache(reader, volume->superblock().volume_uuid, 4 * kMiB);
+    NodeCache cache(reader, volume->identity().uuid, 4 * kMiB);
     TreeCursor cursor(cache, root->committed->file_tree);
     expect_ok(cursor.seek(kMinKey), "seek");
     std::vector<StoredItem> items;

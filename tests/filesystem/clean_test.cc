@@ -329,7 +329,7 @@ TEST_CASE("clean: what cannot be read stays where it is, and the rest of the gro
     std::unique_ptr<Filesystem> core = image.open_core();
     std::vector<FileExtent> extents;
     const Result<DirentSlot> slot =
-        find_dirent(core->store.items, core->volume->superblock().name_hash_seed, kRoot, name_of(40));
+        find_dirent(core->store.items, core->volume->identity().name_hash_seed, kRoot, name_of(40));
     REQUIRE(slot.ok());
     const InodeNumber inode = slot->entry.inode;
     REQUIRE(find_extents(core->store.items, core->store.items.view(), inode, 0, 256, extents).ok());
@@ -361,7 +361,7 @@ std::vector<RemappedRun> moved_runs(Filesystem& core)
     std::vector<FileExtent> extents;
     for (uint64_t i = 0; i < 100; i += 4) {
         const Result<DirentSlot> slot =
-            find_dirent(core.store.items, core.volume->superblock().name_hash_seed, kRoot, name_of(i));
+            find_dirent(core.store.items, core.volume->identity().name_hash_seed, kRoot, name_of(i));
         REQUIRE(slot.ok());
         extents.clear();
         REQUIRE(
@@ -408,7 +408,7 @@ uint64_t files_changed_by(void (*craft)(Transaction& open, const RemappedRun& on
         std::vector<std::string> texts;
         for (uint64_t i = 0; i < 100; i += 4) {
             const Result<DirentSlot> slot =
-                find_dirent(core.store.items, core.volume->superblock().name_hash_seed, kRoot, name_of(i));
+                find_dirent(core.store.items, core.volume->identity().name_hash_seed, kRoot, name_of(i));
             std::string text(kFileBytes, 0);
             const Result<size_t> got = core.files.read(
                 slot->entry.inode, 0, {reinterpret_cast<std::byte*>(text.data()), text.size()});
@@ -548,7 +548,7 @@ bool reader_finds_block(CommitMutant mutant)
     VolumeAddress place;
     for (uint64_t i = 0; i < 100 && !place.valid(); i += 4) {
         const Result<DirentSlot> slot =
-            find_dirent(core->store.items, core->volume->superblock().name_hash_seed, kRoot, name_of(i));
+            find_dirent(core->store.items, core->volume->identity().name_hash_seed, kRoot, name_of(i));
         std::vector<FileExtent> extents;
         REQUIRE(find_extents(core->store.items, view, slot->entry.inode, 0, 256, extents).ok());
         for (const FileExtent& extent : extents)

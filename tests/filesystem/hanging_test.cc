@@ -142,7 +142,7 @@ TEST_CASE("hanging: a member that is filled stops to answer, and the volume is u
         hanging.mount({kHanging});
         std::unique_ptr<BlockDevice> back = hanging.hold_back(world.volume.borrow_one(kHanging));
         HoldingDevice& device = hanging.last_device();
-        device.hold(0, {world.fs->volume->superblock().members.front().slots_offset});  // not its superblock
+        device.hold(0, {world.fs->volume->member_table().front().slots_offset});  // not its superblock
         std::string why;
         REQUIRE_MESSAGE(world.fs->committer.online_member({kHanging + 1}, std::move(back), why).ok(), why);
         hanging.wait_until_it_hangs(device);
