@@ -107,4 +107,14 @@ void poisoned_free(std::byte* memory, size_t bytes)
     poisoned_memory().free(memory, bytes);
 }
 
+void poison(const void* memory, size_t bytes)
+{
+    ASAN_POISON_MEMORY_REGION(memory, bytes);
+}
+
+void unpoison(const void* memory, size_t bytes)
+{
+    ASAN_UNPOISON_MEMORY_REGION(memory, bytes);
+}
+
 }  // namespace cowraid

@@ -32,4 +32,8 @@ std::byte* poisoned_allocate(size_t bytes);
 // `memory` is from poisoned_allocate(bytes) with the same size. Who touches it from now on is reported.
 void poisoned_free(std::byte* memory, size_t bytes);
 
+// Who touches these bytes from now on is reported; from now on nobody is. Nothing without the sanitizer.
+void poison(const void* memory, size_t bytes);
+void unpoison(const void* memory, size_t bytes);
+
 }  // namespace cowraid
