@@ -8,28 +8,22 @@
 
 #include "base/large_memory.h"
 #include "base/out_of_memory.h"
+#include "base/poisoned_memory.h"
 #include "base/units.h"
 
 namespace cowraid {
 
 namespace {
 
-#if defined(__has_feature)
-#define CW_HAS_FEATURE(name) __has_feature(name)
-#else
-#define CW_HAS_FEATURE(name) 0
-#endif
-
-// The address sanitizer sees who uses freed memory only in memory of its own.
-#if defined(__SANITIZE_ADDRESS__) || CW_HAS_FEATURE(address_sanitizer)
-constexpr bool kKeepLargeMemory = false;
-#else
-constexpr bool kKeepLargeMemory = true;
-#endif
+// The address sanitizer sees who uses freed memory only where that is poisoned.
+bool is_poisoned(size_t bytes)
+{
+    return kAddressSanitizer && bytes >= kPoisonedBytesMin && bytes <= kPoisonedBytesMax;
+}
 
 bool is_large(size_t bytes)
 {
-    return kKeepLargeMemory && bytes >= kLargeBytesMin && bytes <= kLargeBytesMax;
+    return !kAddressSanitizer && bytes >= kLargeBytesMin && bytes <= kLargeBytesMax;
 }
 
 // Sizes above those that are kept come from huge pages, too: a device takes a mebibyte of them as one
@@ -53,6 +47,8 @@ AlignedBuffer::AlignedBuffer(size_t bytes) : size_(bytes)
         return;
     if (is_large(bytes))
         data_ = large_allocate(bytes);
+    else if (is_poisoned(bytes))
+        data_ = poisoned_allocate(bytes);
     else
         data_ = allocate(bytes);
     if (data_ == nullptr)
@@ -71,6 +67,8 @@ AlignedBuffer::~AlignedBuffer()
 {
     if (data_ != nullptr && is_large(size_))
         large_free(data_, size_);
+    else if (data_ != nullptr && is_poisoned(size_))
+        poisoned_free(data_, size_);
     else
         std::free(data_);
 }

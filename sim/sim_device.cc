@@ -166,10 +166,10 @@ void SimDevice::discard(const IoRequest& request)
                 doomed.push_back(index);
         }
     } else {
-        for (const auto& [index, page] : current_) {
+        current_.for_each([&](uint64_t index, const PageRef&) {
             if (index >= begin / kPageBytes && index < end / kPageBytes)
                 doomed.push_back(index);
-        }
+        });
         std::sort(doomed.begin(), doomed.end());
     }
     for (const uint64_t index : doomed) {
@@ -185,11 +185,11 @@ void SimDevice::load(uint64_t offset, std::span<std::byte> out) const
     while (!out.empty()) {
         const uint64_t within = offset % kPageBytes;
         const size_t part = std::min<size_t>(out.size(), kPageBytes - within);
-        const auto found = current_.find(offset / kPageBytes);
-        if (found == current_.end())
+        const PageRef* const page = current_.find(offset / kPageBytes);
+        if (page == nullptr)
             std::memset(out.data(), 0, part);
         else
-            std::memcpy(out.data(), found->second->bytes + within, part);
+            std::memcpy(out.data(), (*page)->bytes + within, part);
         out = out.subspan(part);
         offset += part;
     }
@@ -198,15 +198,15 @@ void SimDevice::load(uint64_t offset, std::span<std::byte> out) const
 // Keeps the content of the page as of the last flush; null where nothing was there.
 SimDevice::Page& SimDevice::page_for_write(uint64_t index)
 {
-    PageRef& slot = current_[index];
-    flushed_.try_emplace(index, slot);
+    PageRef& slot = current_.slot(index);
+    flushed_.add(index, slot);
     return alone(slot);
 }
 
 void SimDevice::store_page(uint64_t index, PageRef page)
 {
-    PageRef& slot = current_[index];
-    flushed_.try_emplace(index, std::move(slot));
+    PageRef& slot = current_.slot(index);
+    flushed_.add(index, std::move(slot));
     slot = std::move(page);
 }
 
@@ -236,12 +236,12 @@ void SimDevice::forget_cache()
 
 void SimDevice::restore_flushed()
 {
-    for (auto& [index, page] : flushed_) {
+    flushed_.for_each([this](uint64_t index, PageRef& page) CW_NO_THREAD_SAFETY_ANALYSIS {
         if (!page)
             current_.erase(index);
         else
-            current_[index] = std::move(page);
-    }
+            current_.slot(index) = std::move(page);
+    });
     flushed_.clear();
 }
 
@@ -318,9 +318,9 @@ void SimDevice::poke(uint64_t offset, std::span<const std::byte> bytes)
         const uint64_t index = offset / kPageBytes;
         const uint64_t within = offset % kPageBytes;
         const size_t part = std::min<size_t>(bytes.size(), kPageBytes - within);
-        std::memcpy(alone(current_[index]).bytes + within, bytes.data(), part);
-        if (const auto saved = flushed_.find(index); saved != flushed_.end())
-            std::memcpy(alone(saved->second).bytes + within, bytes.data(), part);
+        std::memcpy(alone(current_.slot(index)).bytes + within, bytes.data(), part);
+        if (PageRef* const saved = flushed_.find(index); saved != nullptr)
+            std::memcpy(alone(*saved).bytes + within, bytes.data(), part);
         bytes = bytes.subspan(part);
         offset += part;
     }
@@ -348,7 +348,7 @@ void SimDevice::enlarge(uint64_t size_bytes)
 
 std::unique_ptr<SimDevice> SimDevice::clone(std::string name, PowerSupply* power) const
 {
-    Pages pages;
+    PageTable pages;
     {
         MutexLock lock(mutex_);
         pages = current_;

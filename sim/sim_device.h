@@ -7,13 +7,12 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/mutex.h"
 #include "base/random.h"
-#include "base/ref.h"
 #include "device/block_device.h"
+#include "sim/page_table.h"
 
 namespace cowraid {
 
@@ -76,15 +75,12 @@ public:
     [[nodiscard]] uint64_t resident_bytes() const;
 
 private:
-    static constexpr uint32_t kPageBytes = 4 * 1024;  // what a write in place copies
+    static constexpr uint32_t kPageBytes = SimPage::kBytes;
     static constexpr uint32_t kDiscardBytes = 16 * 1024;  // what a discard does not reach wholly stays
-    struct Page : RefCounted<Page> {
-        std::byte bytes[kPageBytes];
-    };
-    // Shared by maps, writes and devices: a page that others hold, too, is copied before it changes. Absent:
-    // never written, zeros.
-    using PageRef = Ref<Page>;
-    using Pages = std::unordered_map<uint64_t, PageRef>;
+    // Shared by tables, writes and devices: a page that others hold, too, is copied before it changes.
+    // Absent: never written, zeros.
+    using Page = SimPage;
+    using PageRef = SimPageRef;
     // A whole page, or a part of one.
     struct Piece {
         PageRef page;
@@ -119,9 +115,9 @@ private:
     uint64_t size_bytes_;
     PowerSupply* const power_;
     mutable Mutex mutex_{LockRank::kDevice};
-    Pages current_ CW_GUARDED_BY(mutex_);  // what reads see
+    PageTable current_ CW_GUARDED_BY(mutex_);  // what reads see
     // Pages as they were at the last flush, of those written since (null: absent then).
-    Pages flushed_ CW_GUARDED_BY(mutex_);
+    PageTable flushed_ CW_GUARDED_BY(mutex_);
     std::vector<Write> unflushed_ CW_GUARDED_BY(mutex_);  // in order
 };
 

@@ -21,18 +21,25 @@ constexpr unsigned kCaseClockSeconds = 15 * kCaseSeconds;
 // Of addresses: bitmaps take memory only where they are written. What is used is examined.
 constexpr rlim_t kCaseMemoryBytes = rlim_t{16} << 30;
 
-// Output of the child goes to a file; what it decided comes through a pipe.
+// Output of the child goes to a file; what it decided comes through a pipe, a verdict for each case.
 struct Child {
     pid_t pid = -1;
     FILE* output = nullptr;
-    int verdict = -1;
+    int verdicts = -1;
 };
+
+void limit_case()
+{
+    alarm(kCaseClockSeconds);
+    rusage used{};
+    getrusage(RUSAGE_SELF, &used);
+    const auto seconds = static_cast<rlim_t>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) + 1;
+    const rlimit processor{seconds + kCaseSeconds, RLIM_INFINITY};
+    setrlimit(RLIMIT_CPU, &processor);
+}
 
 void limit_child()
 {
-    alarm(kCaseClockSeconds);
-    const rlimit processor{kCaseSeconds, kCaseSeconds + 1};
-    setrlimit(RLIMIT_CPU, &processor);
     const rlimit no_core{0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
     if (!kSanitized) {
@@ -51,22 +58,43 @@ std::string tail_of(FILE* file)
     return {text, bytes};
 }
 
-std::string wait_for(const Child& child, Verdict& verdict)
+// Of the cases that ended; when not all did, of the one after them, too.
+std::vector<CaseOutcome> wait_for(const Child& child, size_t count)
 {
-    const bool answered = read(child.verdict, &verdict, sizeof verdict) == sizeof verdict;
-    close(child.verdict);
+    std::vector<CaseOutcome> outcomes;
+    CaseOutcome outcome;
+    while (read(child.verdicts, &outcome.verdict, sizeof outcome.verdict) == sizeof outcome.verdict) {
+        outcome.problem = outcome.verdict.problem;
+        outcomes.push_back(outcome);
+    }
+    close(child.verdicts);
     int status = 0;
     waitpid(child.pid, &status, 0);
-    std::string problem = answered ? verdict.problem : "";
+    std::string death;
     if (WIFSIGNALED(status) && (WTERMSIG(status) == SIGALRM || WTERMSIG(status) == SIGXCPU))
-        problem = "does not end";
-    else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || !answered)
-        problem = "died: " + tail_of(child.output);
+        death = "does not end";
+    else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || outcomes.size() < count)
+        death = "died: " + tail_of(child.output);
     fclose(child.output);
-    return problem;
+    if (!death.empty() && outcomes.size() < count)
+        outcomes.push_back({{}, death});
+    else if (!death.empty())
+        outcomes.back().problem = death;
+    return outcomes;
 }
 
-Child start(CaseWork& work)
+bool run_cases(CaseWork& work, size_t begin, size_t end, int verdicts)
+{
+    for (size_t index = begin; index < end; ++index) {
+        limit_case();
+        const Verdict verdict = work.run(index);
+        if (write(verdicts, &verdict, sizeof verdict) != sizeof verdict)
+            return false;
+    }
+    return true;
+}
+
+std::vector<CaseOutcome> run_together(CaseWork& work, size_t begin, size_t end)
 {
     int ends[2];
     Child child;
@@ -80,22 +108,31 @@ Child start(CaseWork& work)
         close(ends[0]);
         limit_child();
         log_set_level(LogLevel::kError);
-        const Verdict verdict = work.run();
-        const bool sent = write(ends[1], &verdict, sizeof verdict) == sizeof verdict;
-        _exit(sent ? 0 : 2);
+        _exit(run_cases(work, begin, end, ends[1]) ? 0 : 2);
     }
     if (child.pid < 0)
         abort();
     close(ends[1]);
-    child.verdict = ends[0];
-    return child;
+    child.verdicts = ends[0];
+    return wait_for(child, end - begin);
 }
 
 }  // namespace
 
-std::string run_apart(CaseWork& work, Verdict& verdict)
+std::vector<CaseOutcome> run_apart(CaseWork& work, size_t count)
 {
-    return wait_for(start(work), verdict);
+    std::vector<CaseOutcome> outcomes = run_together(work, 0, count);
+    const size_t tried = outcomes.size();
+    outcomes.resize(count);
+    for (size_t index = 0; index < count && count > 1; ++index) {
+        if (index < tried && outcomes[index].problem.empty())
+            continue;
+        const std::string in_company = outcomes[index].problem;
+        outcomes[index] = run_together(work, index, index + 1).front();
+        if (outcomes[index].problem.empty() && !in_company.empty())
+            outcomes[index].problem = "after other cases in one process: " + in_company;
+    }
+    return outcomes;
 }
 
 }  // namespace cowraid::test

@@ -84,6 +84,20 @@ DiskEditor::DiskEditor(Members& members) : members_(members)
     log_changed_.resize(logs_.size());
 }
 
+DiskEditor::DiskEditor(const DiskEditor& other, Members& members)
+    : members_(members),
+      superblock_(other.superblock_),
+      decoded_(other.decoded_),
+      map_(other.map_),
+      groups_(other.groups_),
+      nodes_(other.nodes_),
+      logs_(other.logs_),
+      map_changed_(other.map_changed_),
+      node_changed_(other.node_changed_),
+      log_changed_(other.log_changed_)
+{
+}
+
 void DiskEditor::read_superblock()
 {
     Bytes slot(kSuperblockSlotBytes);

@@ -31,6 +31,8 @@ class DiskEditor {
 public:
     // Reads superblock, map and every node. Aborts on a volume that is not as the format says.
     explicit DiskEditor(Members& members);
+    // For members that hold the same as those of `other`.
+    DiskEditor(const DiskEditor& other, Members& members);
 
     // Leaves nothing but the newest superblock in the rings: a refused one has nothing to fall back to.
     void forget_history();

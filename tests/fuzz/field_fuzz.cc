@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// field_fuzz: every on-disk field times {0, 1, max, max - 1, random, neighbours}, checksums made to fit. Each
-// case runs in a process of its own, with a limit on time and memory. Exit 1 on any problem.
+// field_fuzz: every on-disk field times {0, 1, max, max - 1, random, neighbours}, checksums made to fit. Some
+// cases at a time run in a process of their own, with a limit on time and memory. Exit 1 on any problem.
 #include <argp.h>
 
 #include <algorithm>
@@ -65,14 +65,25 @@ bool parse_case(const std::string& text, CaseId& id)
     return true;
 }
 
+struct PendingCase {
+    CaseId id;
+    FuzzCase fuzz;
+};
+
+// A process begins with copies of all memory that it writes to: cases share it.
+constexpr size_t kCasesOfProcess = 16;
+
 class FieldWork final : public CaseWork {
 public:
-    FieldWork(FuzzSubject& subject, const FuzzCase& fuzz) : subject_(subject), fuzz_(fuzz) { }
-    Verdict run() override { return run_case(subject_, fuzz_); }
+    FieldWork(const FuzzSubject& subject, const std::vector<PendingCase>& cases)
+        : subject_(subject), cases_(cases)
+    {
+    }
+    Verdict run(size_t index) override { return run_case(*copy_subject(subject_), cases_[index].fuzz); }
 
 private:
-    FuzzSubject& subject_;
-    const FuzzCase& fuzz_;
+    const FuzzSubject& subject_;
+    const std::vector<PendingCase>& cases_;
 };
 
 struct Totals {
@@ -93,7 +104,9 @@ private:
     std::vector<Leaf> leaves(const std::string& structure, const Target& target);
     std::vector<uint64_t> values(size_t shape, const Leaf& leaf, size_t target);
     void add_addresses(size_t shape, size_t target, const Leaf& wanted_leaf, std::vector<uint64_t>& values);
-    void run_one(const CaseId& id, const Leaf& leaf);
+    void add(const CaseId& id, const Leaf& leaf);
+    void run_pending(size_t shape);
+    void note(const PendingCase& one, const CaseOutcome& outcome);
     void run_leaf(size_t shape, const Leaf& leaf, size_t target);
     void run_rounds();
     void run_all();
@@ -110,6 +123,7 @@ private:
     time_t started_ = time(nullptr);
     std::vector<std::unique_ptr<FuzzSubject>> subjects_;
     std::map<std::pair<size_t, std::string>, std::vector<Target>> targets_;
+    std::map<size_t, std::vector<PendingCase>> pending_;  // by shape
     Totals totals_;
 };
 
@@ -194,17 +208,35 @@ std::vector<uint64_t> Fuzzer::values(size_t shape, const Leaf& leaf, size_t targ
     return values;
 }
 
-void Fuzzer::run_one(const CaseId& id, const Leaf& leaf)
+void Fuzzer::add(const CaseId& id, const Leaf& leaf)
 {
-    FuzzSubject& subject = *subjects_[id.shape];
+    const FuzzSubject& subject = *subjects_[id.shape];
     const Target& target = targets(id.shape, id.structure)[id.target];
     FuzzCase fuzz{target, leaf, id.value, {id.agree}, {}};
     fuzz.session.fill = subject.shape->fills && subject.editor->describes_space(target);
-    Verdict verdict;
-    FieldWork work(subject, fuzz);
-    const std::string problem = run_apart(work, verdict);
+    pending_[id.shape].push_back({id, fuzz});
+    if (pending_[id.shape].size() >= kCasesOfProcess)
+        run_pending(id.shape);
+}
+
+void Fuzzer::run_pending(size_t shape)
+{
+    const std::vector<PendingCase> cases = std::move(pending_[shape]);
+    pending_[shape].clear();
+    if (cases.empty())
+        return;
+    FieldWork work(*subjects_[shape], cases);
+    const std::vector<CaseOutcome> outcomes = run_apart(work, cases.size());
+    for (size_t index = 0; index < cases.size(); ++index)
+        note(cases[index], outcomes[index]);
+}
+
+void Fuzzer::note(const PendingCase& one, const CaseOutcome& outcome)
+{
+    const auto& [id, fuzz] = one;
+    const auto& [verdict, problem] = outcome;
     ++totals_.cases;
-    totals_.fields.insert(id.structure + "." + leaf.field);
+    totals_.fields.insert(id.structure + "." + fuzz.leaf.field);
     ++totals_.by_structure[id.structure];
     using Step = Verdict::Step;
     if (verdict.read_only == Step::kRefused)
@@ -217,7 +249,8 @@ void Fuzzer::run_one(const CaseId& id, const Leaf& leaf)
         return;
     ++totals_.problems;
     printf("PROBLEM --case=%s (was %#llx): %s\n", text_of(id).c_str(),
-           static_cast<unsigned long long>(subject.editor->value(target, leaf)), problem.c_str());
+           static_cast<unsigned long long>(subjects_[id.shape]->editor->value(fuzz.target, fuzz.leaf)),
+           problem.c_str());
 }
 
 // All values of one field of one instance.
@@ -225,12 +258,12 @@ void Fuzzer::run_leaf(size_t shape, const Leaf& leaf, size_t target)
 {
     for (const uint64_t value : values(shape, leaf, target)) {
         const CaseId id{shape, leaf.structure, leaf.name, target, value, false};
-        run_one(id, leaf);
+        add(id, leaf);
         if (!DiskEditor::is_repeated(leaf))
             continue;
         CaseId agreeing = id;
         agreeing.agree = true;
-        run_one(agreeing, leaf);
+        add(agreeing, leaf);
     }
 }
 
@@ -269,7 +302,7 @@ void Fuzzer::run_rounds()
                     continue;
                 const uint64_t value = choice[prng_.below(choice.size())];
                 const bool agree = DiskEditor::is_repeated(leaf) && prng_.chance(1, 2);
-                run_one({shape, structure, leaf.name, target, value, agree}, leaf);
+                add({shape, structure, leaf.name, target, value, agree}, leaf);
             }
         }
 }
@@ -298,6 +331,8 @@ int Fuzzer::run_repeat()
 
 int Fuzzer::report()
 {
+    for (size_t shape = 0; shape < subjects_.size(); ++shape)
+        run_pending(shape);
     size_t missing = 0;
     for (const std::string& structure : fuzzed_structures())
         for (const Leaf& leaf : leaves_of(structure))

@@ -315,6 +315,18 @@ bool renumbers_attribute(const DiskEditor& editor, const FuzzCase& fuzz)
 
 }  // namespace
 
+std::unique_ptr<FuzzSubject> copy_subject(const FuzzSubject& subject)
+{
+    auto copy = std::make_unique<FuzzSubject>();
+    copy->shape = subject.shape;
+    for (const std::unique_ptr<SimDevice>& member : subject.members)
+        copy->members.push_back(member->clone(member->name()));
+    copy->editor = std::make_unique<DiskEditor>(*subject.editor, copy->members);
+    copy->right = subject.right;
+    copy->session = subject.session;
+    return copy;
+}
+
 std::unique_ptr<FuzzSubject> make_subject(const FuzzShape& shape)
 {
     auto subject = std::make_unique<FuzzSubject>();
@@ -323,11 +335,8 @@ std::unique_ptr<FuzzSubject> make_subject(const FuzzShape& shape)
     subject->editor = std::make_unique<DiskEditor>(subject->members);
     subject->editor->forget_history();
     // A trial on copies, to learn what is right and that all of it is clean.
-    FuzzSubject copy;
-    copy.shape = &shape;
-    for (const std::unique_ptr<SimDevice>& member : subject->members)
-        copy.members.push_back(member->clone(member->name()));
-    CaseRun trial(copy, {}, {.free = true, .visible = true, .lax = shape.live_logs});
+    const std::unique_ptr<FuzzSubject> copy = copy_subject(*subject);
+    CaseRun trial(*copy, {}, {.free = true, .visible = true, .lax = shape.live_logs});
     Verdict verdict = trial.run();
     subject->right = trial.seen;
     subject->session = trial.session_result;

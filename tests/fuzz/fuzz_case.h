@@ -21,6 +21,9 @@ struct FuzzSubject {
 // Aborts when the unchanged volume is not clean.
 std::unique_ptr<FuzzSubject> make_subject(const FuzzShape& shape);
 
+// The same volume again, on members of its own.
+std::unique_ptr<FuzzSubject> copy_subject(const FuzzSubject& subject);
+
 struct FuzzCase {
     Target target;
     Leaf leaf;
@@ -58,7 +61,7 @@ struct Freedom {
 };
 // Tries everything with members that were changed.
 Verdict run_changed(FuzzSubject& subject, const SessionOptions& session, const Freedom& freedom);
-// Changes the subject's members: the caller has forked.
+// Changes the subject's members: they are a copy, or the process is.
 Verdict run_case(FuzzSubject& subject, const FuzzCase& fuzz);
 
 // Fields of a log: a wrong one makes entries dead, or says something else that is legal.

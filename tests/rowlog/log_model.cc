@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "base/assert.h"
@@ -46,6 +47,9 @@ private:
     void try_faults(const LogImage& state);
     void try_losses(const LogImage& state, Mask faulty, uint32_t faults);
     void try_recovery(const LogImage& state, const Sums& recorded, Mask missing, uint32_t left, bool second);
+    void try_new(const LogImage& state, const Sums& recorded, Mask missing, uint32_t left, bool second);
+    [[nodiscard]] uint64_t key_of(const LogImage& state, const Sums& recorded, Mask missing, uint32_t left,
+                                  bool second) const;
     void crash_again(const LogImage& before, const Sums& recorded, const std::vector<ImageWrite>& writes,
                      Mask missing, uint32_t left);
     void recover(LogImage& image, Sums& recorded, Mask missing, std::vector<ImageWrite>& rewritten,
@@ -72,6 +76,11 @@ private:
     std::string fault_;
     std::vector<Checksum> sums_;  // of the pool's contents, as far as they were asked for
     std::unordered_set<uint64_t> seen_;
+    struct Tried {
+        uint64_t checks, nested_checks;
+    };
+    std::unordered_map<uint64_t, Tried>
+        tried_;  // by key_of(): what recovery meets, and how many checks it had
     LogReport report_;
 };
 
@@ -197,8 +206,39 @@ void LogEnumeration::try_losses(const LogImage& state, Mask faulty, uint32_t fau
     }
 }
 
+// Of all that decides what becomes of a state. What members hold that are away does not.
+uint64_t LogEnumeration::key_of(const LogImage& state, const Sums& recorded, Mask missing, uint32_t left,
+                                bool second) const
+{
+    LogImage read = state;
+    for (uint32_t member = 0; member < world_.members(); ++member)
+        if ((missing >> member & 1) != 0)
+            std::fill_n(read.begin() + member * world_.blocks(), world_.blocks(), 0);
+    const uint64_t rest[] = {static_cast<uint64_t>(promise_ - world_.promises.data()),
+                             uint64_t{missing} << 32 | left, (second ? 2u : 0u) | (fault_.empty() ? 0u : 1u)};
+    uint64_t key = seeded_hash(read.data(), read.size() * sizeof read[0], 0);
+    for (const std::vector<Checksum>& sums : recorded)
+        key = seeded_hash(sums.data(), sums.size() * sizeof sums[0], key);
+    return seeded_hash(rest, sizeof rest, key);
+}
+
 void LogEnumeration::try_recovery(const LogImage& state, const Sums& recorded, Mask missing, uint32_t left,
                                   bool second)
+{
+    const auto [known, added] = tried_.try_emplace(key_of(state, recorded, missing, left, second));
+    Tried& tried = known->second;
+    if (!added) {
+        report_.checks += tried.checks;
+        report_.nested_checks += tried.nested_checks;
+        return;
+    }
+    const uint64_t checks = report_.checks, nested_checks = report_.nested_checks;
+    try_new(state, recorded, missing, left, second);
+    tried = {report_.checks - checks, report_.nested_checks - nested_checks};
+}
+
+void LogEnumeration::try_new(const LogImage& state, const Sums& recorded, Mask missing, uint32_t left,
+                             bool second)
 {
     LogImage image = state;
     Sums adopted = recorded;

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/assert.h"
+#include "base/checksum.h"
 
 namespace cowraid::test {
 
@@ -48,8 +49,20 @@ Mask RowCheck::unrecorded(const State& state, const Recorded& recorded, uint32_t
     return columns;
 }
 
+// is_code_word(), which most states of a program ask about the same few rows.
+bool RowCheck::closes(const State& state, uint32_t row, Mask away, const CodeRow& code)
+{
+    std::array<uint32_t, kMaxColumns + 4> asked{row, away, wanted_[row], acknowledged_[row]};
+    for (uint32_t column = 0; column < world_.members(); ++column)
+        asked[4 + column] = (away >> column & 1) != 0 ? 0 : state[world_.row_place(row, column)];
+    const auto [known, added] = closed_.try_emplace(seeded_hash(asked.data(), sizeof asked, 0));
+    if (added)
+        known->second = is_code_word(code, away);
+    return known->second;
+}
+
 RowVerdict RowCheck::verify(const State& state, const Recorded& recorded, Mask missing, uint32_t losses_left,
-                            const How& how) const
+                            const How& how)
 {
     RowVerdict verdict;
     std::array<CodeRow, kMaxRows> rows;
@@ -60,7 +73,7 @@ RowVerdict RowCheck::verify(const State& state, const Recorded& recorded, Mask m
         const Mask parity = ((1u << world_.run.parity) - 1) << world_.run.data_columns;
         rows[row] = load(state, row);
         bad[row] = unrecorded(state, recorded, row) & ~away;
-        closed = closed && bad[row] == 0 && is_code_word(rows[row], away);
+        closed = closed && bad[row] == 0 && closes(state, row, away, rows[row]);
         const Mask checked = (away & parity) == parity ? wanted_[row] : ~Mask{0};
         verdict.complaints += how.untouched && (bad[row] & checked) != 0 ? 1 : 0;
     }

@@ -2,6 +2,8 @@
 // Whether a recovered state still has every block that was promised, whatever is lost next.
 #pragma once
 
+#include <unordered_map>
+
 #include "tests/rowlog/row_code.h"
 #include "tests/rowlog/row_world.h"
 
@@ -36,16 +38,18 @@ public:
         bool last_resort = false, slow = false, untouched = false;
     };
     RowVerdict verify(const State& state, const Recorded& recorded, Mask missing, uint32_t losses_left,
-                      const How& how) const;
+                      const How& how);
 
 private:
     [[nodiscard]] CodeRow load(const State& state, uint32_t row) const;
     [[nodiscard]] Mask unrecorded(const State& state, const Recorded& recorded, uint32_t row) const;
     [[nodiscard]] Mask columns_of(uint32_t row, Mask members) const;
+    [[nodiscard]] bool closes(const State& state, uint32_t row, Mask away, const CodeRow& code);
 
     const RowWorld& world_;
     const std::vector<Mask> losses_;
     RowMasks wanted_{}, acknowledged_{};
+    std::unordered_map<uint64_t, bool> closed_;  // by all that is_code_word() looks at
 };
 
 }  // namespace cowraid::test
