@@ -407,6 +407,13 @@ public:
     [[nodiscard]] Status copy_copies(std::span<CopiedBlocks> pieces, const MemberCopy& copy, uint32_t times,
                                      ScrubReport& report);
 
+    // Where nodes above could not be read: columns of these rows of mirrored nodes that are stale since the
+    // group was made get what a column that is not stale holds, unverified. Blocks that no member in service
+    // has, or one may have that is out of service, are `unsettled`, and left as they are. Rows, sink and
+    // errors as for scrub_rows(); kInvalid under parity, too.
+    Status fill_copies(VolumeAddress group_address, std::span<const StripeRows> rows, ScrubSink& sink,
+                       ScrubReport& report);
+
     // Reads every copy of the blocks from `address` on separately, one per checksum, and reports those that
     // do not match, without changing anything: for blocks of which the verifier knows nothing. On a parity
     // group it looks at the data blocks alone. kInvalid as for read().

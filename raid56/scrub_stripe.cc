@@ -421,7 +421,7 @@ void StripeScrub::distrust_cache(const ScrubRow& row)
     cache.unpin(cached);
 }
 
-// What the cell must hold. Where nobody can say, what it holds; null: it cannot be read.
+// What the cell must hold. Where nobody can say, what it holds, or another copy; null: none can be read.
 std::byte* StripeScrub::wanted_content(ScrubRow& row, uint32_t index)
 {
     const bool settled = row.examined && geometry_.parity > 0 && !row.unsettled;
@@ -436,7 +436,12 @@ std::byte* StripeScrub::wanted_content(ScrubRow& row, uint32_t index)
     RowCell& cell = row.cells[index];
     const PlacedCell at = placed(row, index / geometry_.copies, index % geometry_.copies);
     read_cells(call_.state, std::span(&at, 1));
-    return cell.usable() ? cell.memory : nullptr;
+    if (cell.usable())
+        return cell.memory;
+    for (const RowCell& copy : row.cells.subspan(first, geometry_.copies))
+        if (copy.usable())
+            return copy.memory;
+    return nullptr;
 }
 
 // What the member holds that is copied, or is to hold; of rows that are as recorded, or of those that were

@@ -19,7 +19,8 @@ using ReplaceState = ReplaceStatus::State;
 
 // How often the thread looks that takes the steps, where something is awaited.
 constexpr uint64_t kReplaceLookMs = 20;
-// After so many passes in which no group could be copied there is no hope.
+// After more passes in which no group could be copied, errors that may pass have had their time: what is in
+// use below nodes that cannot be read is copied as it is. After as many that way there is no hope.
 constexpr uint32_t kVainPassesMax = 3;
 
 // What was written before is committed, so that who copies from now on sees it.
@@ -148,7 +149,13 @@ Status Replace::cancel(std::string& why)
     CW_TRY(committer_.store.service.check_writable());
     const ReplaceRecord record = committer_.store.volume.replacing();
     if (!record.active())
-        return refuse(Err::kInvalid, why, "no member is being replaced");
+        return refuse(
+            Err::kInvalid, why,
+            committer_.catch_up.status().state == ScrubState::kRunning
+                ? "no member is being copied. A new device in the place of a lost one is a member from "
+                  "the beginning, and is filled as long as it is there: cowraid device offline takes "
+                  "it out of service"
+                : "no member is being replaced");
     CW_TRY(end(record, ReplaceState::kCancelled, "", why));
     MutexLock lock(mutex_);
     gave_up_.push_back(record.source);
@@ -355,21 +362,41 @@ bool Replace::copy_on()
     count_groups(now);
     if (now.groups_copied == now.groups_total || is_mutant(CommitMutant::kTakenOverEarly))
         return take_over(record);
-    const ScrubStatus copied = so_far();
-    bool hopeless;
-    {
-        MutexLock lock(mutex_);
-        vain_passes_ = now.groups_copied > copied_before_ ? 0 : vain_passes_ + 1;
-        copied_before_ = now.groups_copied;
-        hopeless = vain_passes_ > kVainPassesMax;
-        passes_ = now.groups_copied > 0 ? copied : ScrubStatus();  // what was copied before does not count
-        pass_begun_ = false;
-    }
-    return hopeless ? end_vain(record) : begin_pass();
+    return note_pass(now.groups_copied) ? begin_pass() : end_vain(record);
 }
 
-// What is in use of some groups cannot be found out, because all copies of a node are bad. The source, which
-// serves, has it perhaps: it is not given away.
+bool Replace::lacks_nodes()
+{
+    const Groups groups = committer_.store.volume.array().groups();
+    return std::any_of(groups.begin(), groups.end(), [&](const Ref<const ArrayGroup>& group) {
+        return has_mirrored_nodes(*group) && in_scope(committer_.store, ScrubScope::kReplaced, *group);
+    });
+}
+
+// What a pass found of groups that it did not copy the next one finds again. False: there is no hope.
+bool Replace::note_pass(uint64_t groups_copied)
+{
+    const ScrubStatus copied = so_far();
+    const bool nodes_again = lacks_nodes();
+    MutexLock lock(mutex_);
+    const bool vain = groups_copied <= copied_before_;
+    vain_passes_ = vain ? vain_passes_ + 1 : 0;
+    copied_before_ = groups_copied;
+    pass_begun_ = false;
+    if (groups_copied == 0) {
+        passes_ = {};  // what was copied before does not count
+    } else if (vain) {
+        passes_.run_ms = copied.run_ms;
+        passes_.bytes_done = passes_.bytes_total = copied.bytes_done;
+    } else {
+        passes_ = copied;
+    }
+    if (nodes_again)
+        passes_.unreadable_nodes = 0;
+    return vain_passes_ <= 2 * kVainPassesMax + 1;
+}
+
+// The target does not take it, or one of the two comes and goes. The source is not given away.
 bool Replace::end_vain(const ReplaceRecord& record)
 {
     {
@@ -378,8 +405,8 @@ bool Replace::end_vain(const ReplaceRecord& record)
     }
     std::string why;
     return end(record, ReplaceState::kFailed,
-               "what is in use cannot be found out: see cowraid status, and the system log. cowraid device "
-               "offline and replace start rebuild the rest from the other members",
+               "pass after pass something could not be copied: see cowraid status, and the system log. "
+               "cowraid device offline and replace start rebuild the member from the others",
                why)
         .ok();
 }
@@ -404,8 +431,16 @@ void Replace::note_brought_back(MemberId source)
 
 bool Replace::begin_pass()
 {
-    if (!copying_.start({}).ok())
+    ScrubOptions options;
+    {
+        MutexLock lock(mutex_);
+        options.as_it_is = vain_passes_ > kVainPassesMax;
+    }
+    if (!copying_.start(options).ok())
         return false;
+    if (options.as_it_is)
+        CW_LOG_WARNING("tree nodes cannot be read: what the member that is replaced has of the block groups "
+                       "that they may name is copied as it is");
     MutexLock lock(mutex_);
     pass_begun_ = true;
     return true;

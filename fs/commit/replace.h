@@ -76,6 +76,8 @@ private:
     bool give_up(const ReplaceRecord& record);
     bool copy_on();
     bool begin_pass();
+    [[nodiscard]] bool lacks_nodes();
+    bool note_pass(uint64_t groups_copied);
     bool take_over(const ReplaceRecord& record);
     bool end_vain(const ReplaceRecord& record);
     [[nodiscard]] bool all_copied(const ReplaceRecord& record);
@@ -94,7 +96,8 @@ private:
     bool pass_begun_ CW_GUARDED_BY(mutex_) = false;  // one that is not among them
     bool idle_ CW_GUARDED_BY(mutex_) = false;
     bool stopped_ CW_GUARDED_BY(mutex_) = false;
-    uint32_t vain_passes_ CW_GUARDED_BY(mutex_) = 0;  // one after the other, after which no group was copied
+    // One after the other, after which no group was copied.
+    uint32_t vain_passes_ CW_GUARDED_BY(mutex_) = 0;
     std::vector<MemberId> gave_up_ CW_GUARDED_BY(mutex_);
     MemberId brought_back_ CW_GUARDED_BY(mutex_);
     uint64_t copied_before_ CW_GUARDED_BY(mutex_) = 0;  // groups, when the last pass began

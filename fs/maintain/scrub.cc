@@ -76,14 +76,8 @@ ScrubSelection selection_for(Store& store, ScrubScope scope, const ScrubOptions&
                              .damaged_only = options.plan == ScrubOptions::Plan::kBad};
     if (options.plan == ScrubOptions::Plan::kPercent)
         select_oldest(store, options.percent, selection);
-    if (scope == ScrubScope::kReplaced) {
-        const Groups groups = store.volume.array().groups();
-        selection.thin_only =
-            std::any_of(groups.begin(), groups.end(), [&](const Ref<const ArrayGroup>& group) {
-                return !has_mirrored_nodes(*group) && in_scope(store, scope, *group) &&
-                       is_thin(store, *group);
-            });
-    }
+    selection.as_it_is = options.as_it_is;
+    selection.first = order_by_margin(store, scope);
     if (options.older_than > 0) {
         const uint64_t now = now_seconds();
         const uint64_t before = std::max<uint64_t>(1, now - std::min(now, options.older_than));
@@ -110,11 +104,14 @@ Status Scrub::start(const ScrubOptions& options)
         if (status_.state == ScrubState::kRunning || status_.state == ScrubState::kPaused)
             return Err::kBusy;
         const uint64_t earlier = std::max(status_.earlier_unrepaired, status_.unrepaired);
-        status_ = {};
+        if (scope_ != ScrubScope::kStale || !options.as_it_is)
+            status_ = {};
+        status_.unreadable_nodes = 0;  // else it is the rest of the pass that ended, and meets them again
         status_.earlier_unrepaired = earlier;
         status_.options = options;
         status_.started = now_seconds();
-        status_.bytes_total = bytes;
+        status_.ended = 0;
+        status_.bytes_total = status_.bytes_done + bytes;
         position_ = {};
         selection_ = selection;
         bytes_begun_ = 0;
@@ -170,6 +167,7 @@ void Scrub::end(ScrubState state)
     status_.ended = now_seconds();
     ++number_;
     issued_.clear();
+    changed_.notify_all();
 }
 
 void Scrub::enter_running()
@@ -276,6 +274,23 @@ std::vector<StaleColumn> node_columns(Store& store, ScrubScope scope, const Arri
     return columns;
 }
 
+// Of columns that hold nothing else (Array::fill_copies()).
+void erase_partly_stale(Store& store, std::vector<StaleColumn>& columns)
+{
+    std::erase_if(columns, [&](const StaleColumn& column) {
+        const Ref<const ArrayGroup> group = store.volume.array().group_at(column.group);
+        return !group || column.since > group->record.created_generation;
+    });
+}
+
+bool has_empty_node_columns(Store& store)
+{
+    std::vector<StaleColumn> columns =
+        node_columns(store, ScrubScope::kStale, arrivals_of(store.volume.members()));
+    erase_partly_stale(store, columns);
+    return !columns.empty();
+}
+
 }  // namespace
 
 void Scrub::note_begun(Step& step, const ScrubPosition& before, const ScrubPosition& after)
@@ -283,7 +298,8 @@ void Scrub::note_begun(Step& step, const ScrubPosition& before, const ScrubPosit
     const bool nodes = before.in_trees();
     if (!nodes && !step.piece.group)
         return;
-    Pass& pass = passes_[nodes ? kNodesOfAllGroups : step.piece.group->record.address];
+    step.pass = nodes ? kNodesOfAllGroups : step.piece.group->record.address;
+    Pass& pass = passes_[*step.pass];
     if (nodes ? before == ScrubPosition() : step.piece.first) {
         pass.begun = true;
         pass.seconds = now_seconds();
@@ -291,14 +307,12 @@ void Scrub::note_begun(Step& step, const ScrubPosition& before, const ScrubPosit
     }
     pass.issued = nodes ? !after.in_trees() : step.piece.last;
     ++pass.steps;
-    step.noted = true;
 }
 
 void Scrub::note_finished(Step& step, std::vector<StaleColumn>& current)
 {
-    const VolumeAddress address = step.piece.group ? step.piece.group->record.address : kNodesOfAllGroups;
-    const auto at = passes_.find(address);
-    if (!step.noted || at == passes_.end())
+    const auto at = step.pass ? passes_.find(*step.pass) : passes_.end();
+    if (at == passes_.end())
         return;
     Pass& pass = at->second;
     --pass.steps;
@@ -307,7 +321,9 @@ void Scrub::note_finished(Step& step, std::vector<StaleColumn>& current)
     pass.lost.insert(pass.lost.end(), step.report.lost.begin(), step.report.lost.end());
     pass.lost_nodes.insert(pass.lost_nodes.end(), step.counts.lost_nodes.begin(),
                            step.counts.lost_nodes.end());
-    pass.incomplete = pass.incomplete || pass.lost.size() + pass.lost_nodes.size() > DamageList::kRunsMax;
+    // A source takes what is not listed with it, whenever it leaves.
+    pass.incomplete = pass.incomplete || (scope_ != ScrubScope::kReplaced &&
+                                          pass.lost.size() + pass.lost_nodes.size() > DamageList::kRunsMax);
     pass.unverified = pass.unverified || step.report.unsettled + step.report.unverified > 0;
     if (!pass.complete())
         return;
@@ -318,7 +334,7 @@ void Scrub::note_finished(Step& step, std::vector<StaleColumn>& current)
         step.lost_nodes.swap(pass.lost_nodes);
     }
     if (!pass.failed && !pass.unverified && scope_ == ScrubScope::kAll)
-        verified_.push_back({address, pass.seconds});
+        verified_.push_back({*step.pass, pass.seconds});
     passes_.erase(at);
 }
 
@@ -332,6 +348,14 @@ ScrubOrder Scrub::order() const
     if (store_.budget.holds_back())  // a turn for each of its reads
         order.piece_bytes = WorkBudget::held_back_bytes(kHeldBackBytes, store_.volume.members().rotational());
     return order;
+}
+
+// Nodes are verified, and written over what was copied as it was.
+void Scrub::await_rows(const Step& step, const ScrubPosition& before, const ScrubPosition& after)
+{
+    MutexLock lock(mutex_);
+    while (after.mirrors_done && !before.mirrors_done && step.number == number_ && !issued_.empty())
+        changed_.wait(mutex_);
 }
 
 // Finds the next piece. False: there is no scrub to be brought on, or all of it is under way.
@@ -352,12 +376,15 @@ bool Scrub::begin(Step& step, WorkTurns& turns)
     const Arrivals arrivals = arrivals_of(store_.volume.members());
     if (before == ScrubPosition())
         step.columns = node_columns(store_, scope_, arrivals);
+    if (before == ScrubPosition() && scope_ == ScrubScope::kStale && step.order.selection.as_it_is)
+        erase_partly_stale(store_, step.columns);
     if (!next_piece(store_, step.order, position, step.piece, turns, step.report, step.counts).ok())
         ++step.counts.unreadable_nodes;
-    if (step.piece.group)
+    if (step.piece.group && !before.in_trees())
         add_columns(store_, scope_, arrivals, *step.piece.group, step.columns);
     // One that came into service since the piece was chosen.
     std::erase_if(step.columns, [&](const StaleColumn& column) { return column.since < step.piece.since; });
+    await_rows(step, before, position);
     MutexLock lock(mutex_);
     if (step.number != number_)
         return true;
@@ -392,6 +419,8 @@ bool Scrub::finish(Step& step, ScrubStatus& ended, std::vector<StaleColumn>& cur
     end(ScrubState::kFinished);
     if (selection_.takes_all() && status_.unverified == 0 && !unreached_)
         status_.earlier_unrepaired = 0;
+    // Errors that pass had a pass.
+    begins_as_it_is_.store(scope_ == ScrubScope::kStale && unreached_ && !selection_.as_it_is);
     ended = status_;
     return true;
 }
@@ -407,6 +436,7 @@ void Scrub::give_back(const Step& step)
     issued_.clear();
     passes_.clear();
     load(now);
+    changed_.notify_all();
 }
 
 void Scrub::note_lost(const Step& step)
@@ -499,8 +529,11 @@ bool Scrub::step()
     if (was_last) {
         log_end(scope_, ended);
         store_.commits.request_commit();
+        const bool as_it_is = begins_as_it_is_.exchange(false);
         if (begins_again_.exchange(false))
             start({}).ignore();
+        else if (as_it_is && has_empty_node_columns(store_))
+            start({.as_it_is = true}).ignore();
     }
     if (!current.empty()) {
         store_.volume.caught_up(std::move(current));

@@ -30,6 +30,7 @@ struct ScrubOptions {
     Plan plan = Plan::kFull;
     uint32_t percent = 100;
     uint64_t older_than = 0;  // seconds: only what was verified before; 0: all
+    bool as_it_is = false;  // of copying and filling (ScrubSelection)
 };
 
 // "full", "percent", "new", "bad".
@@ -108,7 +109,7 @@ private:
         uint64_t number = 0, sequence = 0;
         uint64_t started = 0;  // when its scrub was
         bool last = false;  // of its scrub
-        bool noted = false;  // in a Pass
+        std::optional<VolumeAddress> pass;  // the Pass that it is part of
         ScrubOrder order;
         ScrubPiece piece;
         std::vector<StaleColumn> columns;  // of what begins with it
@@ -127,8 +128,11 @@ private:
         // A column that it was to fill lacks something that could be had, now or later.
         [[nodiscard]] bool incomplete() const
         {
-            return report.unfilled + report.unsettled > 0 || counts.unreached ||
-                   (piece.group && counts.unreadable_nodes > 0);
+            // A source is given away: what could not be read of it is tried again before.
+            const bool blind =
+                counts.unreached || (order.scope == ScrubScope::kReplaced && !counts.lost_nodes.empty());
+            return report.unfilled + report.unsettled > 0 || (piece.group && counts.unreadable_nodes > 0) ||
+                   (blind && !order.selection.as_it_is);
         }
     };
     // What a pass over one group, or over all nodes, has shown so far.
@@ -145,6 +149,7 @@ private:
     };
     bool begin(Step& step, WorkTurns& turns);
     [[nodiscard]] ScrubOrder order() const CW_REQUIRES(mutex_);
+    void await_rows(const Step& step, const ScrubPosition& before, const ScrubPosition& after);
     void note_begun(Step& step, const ScrubPosition& before, const ScrubPosition& after) CW_REQUIRES(mutex_);
     // `current`: columns that no commit has to be waited for.
     void note_finished(Step& step, std::vector<StaleColumn>& current) CW_REQUIRES(mutex_);
@@ -201,7 +206,7 @@ private:
     };
     std::vector<Waiting> waiting_ CW_GUARDED_BY(mutex_);
     bool unreached_ CW_GUARDED_BY(mutex_) = false;  // there may be nodes that it could not get to
-    std::atomic<bool> begins_again_{false};  // when it ends
+    std::atomic<bool> begins_again_{false}, begins_as_it_is_{false};  // when it ends
     uint64_t since_ms_ CW_GUARDED_BY(mutex_) = 0;  // when it began to run
     uint64_t taken_ms_ CW_GUARDED_BY(mutex_) = 0;  // when its progress was last made durable
     bool stopped_ CW_GUARDED_BY(mutex_) = false;

@@ -308,6 +308,28 @@ Result<bool> load_used(Store& store, const View& view, const ArrayGroup& group, 
     return true;
 }
 
+// Stripes of which no window can be read. What is in memory of them says what is in use.
+bool load_unknown(Store& store, const ArrayGroup& group, uint64_t from, uint64_t piece_bytes, UsedBlocks& out)
+{
+    const Geometry& geometry = group.geometry;
+    if (from >= geometry.stripe_count())
+        return false;
+    const uint64_t stripe_blocks = geometry.stripe_data_blocks();
+    const uint64_t count = std::max<uint64_t>(1, piece_bytes / (stripe_blocks * kBlockBytes));
+    out = {.first_stripe = from, .stripe_count = std::min(count, geometry.stripe_count() - from)};
+    out.used = Bitmap(out.stripe_count * stripe_blocks);
+    const VolumeAddress address = group.record.address + from * stripe_blocks * kBlockBytes;
+    for (uint64_t block = 0; block < out.used.bit_count() && !out.unknown; ++block) {
+        const Result<bool> used = store.allocator.is_used(address + block * kBlockBytes);
+        out.unknown = !used.ok();
+        if (used.ok() && *used)
+            out.used.set(block, 1);
+    }
+    for (uint64_t stripe = 0; stripe < out.stripe_count; ++stripe)
+        out.rows.push_back({from + stripe, 0, geometry.rows()});
+    return true;
+}
+
 // In use is what the last commit refers to; what is recorded anew belongs to the open transaction.
 class CommittedSink final : public ScrubSink {
 public:
@@ -323,12 +345,16 @@ public:
 
     bool in_use(VolumeAddress address) override
     {
+        if (blocks_.unknown)
+            return true;
         const uint64_t block = (address - group_.record.address) / kBlockBytes;
         const uint64_t first = blocks_.first_stripe * group_.geometry.stripe_data_blocks();
         return block >= first && block - first < blocks_.used.bit_count() && blocks_.used.test(block - first);
     }
     bool may_be_used(VolumeAddress address) override
     {
+        if (blocks_.unknown)
+            return true;
         const Result<bool> used = store_.allocator.is_used(address);
         return !used.ok() || *used;
     }
@@ -402,28 +428,56 @@ private:
     bool rewritten_ = false;
 };
 
-bool selected(Store& store, const ScrubSelection& selection, const GroupRecord& group, bool thin)
+bool selected(Store& store, const ScrubSelection& selection, const GroupRecord& group)
 {
     return (selection.verified_before == 0 || group.verified_seconds < selection.verified_before) &&
-           (!selection.new_only || group.verified_seconds == 0) && (!selection.thin_only || thin) &&
+           (!selection.new_only || group.verified_seconds == 0) &&
            (!selection.damaged_only ||
             store.damage.touches(group.address, group.address + group.span_bytes()));
 }
 
-// The first group at or after the position that has rows to be scrubbed. One that was begun is read to its
-// end.
-Ref<const ArrayGroup> next_group(Store& store, const ScrubOrder& order, const ScrubPosition& position)
+void leave_group(ScrubPosition& position, VolumeAddress next)
 {
+    position.group = next;
+    position.stripe = 0;
+}
+
+// Of those that come before the others: the one at the position, or behind it.
+Ref<const ArrayGroup> next_of_first(Store& store, const ScrubOrder& order, ScrubPosition& position)
+{
+    const GroupOrder* const first = order.selection.first.get();
+    for (; first != nullptr && position.of_first < first->groups.size(); ++position.of_first) {
+        const VolumeAddress address = first->groups[position.of_first];
+        Ref<const ArrayGroup> group = store.volume.array().group_at(address);
+        if (group && group->record.address == address && in_scope(store, order.scope, *group))
+            return group;
+        leave_group(position, {});
+    }
+    return {};
+}
+
+// The next group that has rows to be scrubbed; before the walk over nodes one with mirrored nodes. One that
+// was begun is read to its end.
+Ref<const ArrayGroup> next_group(Store& store, const ScrubOrder& order, ScrubPosition& position)
+{
+    const bool of_nodes = position.in_trees();
+    if (!of_nodes && order.selection.as_it_is && order.scope == ScrubScope::kStale)
+        return {};
+    const GroupOrder* const first = order.selection.first.get();
+    if (Ref<const ArrayGroup> group; !of_nodes && (group = next_of_first(store, order, position)))
+        return group;
     const uint64_t bytes_max = order.selection.bytes_max;
     for (const Ref<const ArrayGroup>& group : store.volume.array().groups()) {
-        if (group->record.address < position.group || has_mirrored_nodes(*group) ||
-            !in_scope(store, order.scope, *group))
+        const VolumeAddress address = group->record.address;
+        if (address < position.group || has_mirrored_nodes(*group) != of_nodes ||
+            !in_scope(store, order.scope, *group) ||
+            (first != nullptr && std::binary_search(first->rising.begin(), first->rising.end(), address)))
             continue;
-        if (group->record.address == position.group && position.stripe > 0)
+        if (address == position.group && position.stripe > 0)
             return group;
         if (bytes_max > 0 && order.bytes_begun >= bytes_max)
             return {};
-        if (selected(store, order.selection, group->record, is_thin(store, *group)))
+        if (of_nodes || selected(store, order.selection, group->record))
             return group;
     }
     return {};
@@ -480,10 +534,28 @@ private:
     uint32_t cut_ = 0;  // rows of the first run that were given before
 };
 
-void leave_group(const ArrayGroup& group, ScrubPosition& position)
+// Behind the last group of its kind.
+void end_rows(const ScrubOrder& order, ScrubPosition& position)
 {
-    position.group = group.record.address + kBlockBytes;
-    position.stripe = 0;
+    leave_group(position, {});
+    if (position.in_trees()) {
+        position.mirrors_done = true;
+        return;
+    }
+    position.rows_done = true;
+    position.done = order.scope != ScrubScope::kAll;
+}
+
+Result<bool> load_piece(Store& store, const ScrubOrder& order, const ArrayGroup& group, uint64_t from,
+                        ScrubPiece& piece)
+{
+    Result<bool> loaded =
+        load_used(store, piece.view, group, from, piece.since, order.piece_bytes, piece.blocks);
+    const bool may_be_unknown =
+        order.selection.as_it_is && (order.scope == ScrubScope::kReplaced || has_mirrored_nodes(group));
+    if (loaded.ok() || !may_be_unknown)
+        return loaded;
+    return load_unknown(store, group, from, order.piece_bytes, piece.blocks);
 }
 
 // The turn begins before the piece holds a view: while a reader waits, nothing that is freed comes free.
@@ -492,8 +564,7 @@ Status next_rows(Store& store, const ScrubOrder& order, ScrubPosition& position,
 {
     Ref<const ArrayGroup> group = next_group(store, order, position);
     if (!group) {
-        position.rows_done = true;
-        position.done = order.scope != ScrubScope::kAll;
+        end_rows(order, position);
         return {};
     }
     if (group->record.address != position.group)
@@ -501,13 +572,17 @@ Status next_rows(Store& store, const ScrubOrder& order, ScrubPosition& position,
     piece.first = position.stripe == 0;
     turns.left(kRoomForRows);
     piece.view = store.timeline.view();
-    piece.since = order.scope == ScrubScope::kStale ? in_doubt_since(store, *group) : Generation{};
-    const Result<bool> loaded =
-        load_used(store, piece.view, *group, position.stripe, piece.since, order.piece_bytes, piece.blocks);
+    const bool by_writes = order.scope == ScrubScope::kStale && !has_mirrored_nodes(*group);
+    piece.since = by_writes ? in_doubt_since(store, *group) : Generation{};
+    const Result<bool> loaded = load_piece(store, order, *group, position.stripe, piece);
     piece.last = !loaded.ok() || !*loaded;
     piece.group = group;
     if (piece.last) {
-        leave_group(*group, position);
+        const GroupOrder* const first = order.selection.first.get();
+        const bool of_first =
+            !position.in_trees() && first != nullptr && position.of_first < first->groups.size();
+        position.of_first += of_first ? 1 : 0;
+        leave_group(position, of_first ? VolumeAddress() : group->record.address + kBlockBytes);
         return loaded.ok() ? Status() : Status(loaded.err());
     }
     position.group = group->record.address;
@@ -524,9 +599,24 @@ bool has_mirrored_nodes(const ArrayGroup& group)
     return group.geometry.parity == 0 && group.record.content != kGroupData;
 }
 
-bool is_thin(Store& store, const ArrayGroup& group)
+Ref<const GroupOrder> order_by_margin(Store& store, ScrubScope scope)
 {
-    return store.volume.array().missing_columns(group) > 0;
+    if (scope == ScrubScope::kAll)
+        return {};
+    std::vector<std::pair<uint32_t, VolumeAddress>> margins;
+    for (const Ref<const ArrayGroup>& group : store.volume.array().groups())
+        if (!has_mirrored_nodes(*group) && in_scope(store, scope, *group)) {
+            const uint32_t missing = store.volume.array().missing_columns(*group);
+            margins.emplace_back(group->tolerance - std::min(group->tolerance, missing),
+                                 group->record.address);
+        }
+    const Ref<GroupOrder> order = make_ref<GroupOrder>();
+    for (const auto& [margin, address] : margins)
+        order->rising.push_back(address);
+    std::sort(margins.begin(), margins.end());
+    for (const auto& [margin, address] : margins)
+        order->groups.push_back(address);
+    return Ref<const GroupOrder>(order.get());
 }
 
 bool in_scope(Store& store, ScrubScope scope, const ArrayGroup& group)
@@ -544,7 +634,7 @@ Status next_piece(Store& store, const ScrubOrder& order, ScrubPosition& position
         position.done = position.head >= head_piece_count(store);
         return {};
     }
-    if (position.tree >= kTreeCount)
+    if (!position.in_trees() || (order.selection.as_it_is && !position.mirrors_done))
         return next_rows(store, order, position, piece, turns);
     const Generation since = nodes_since(store, order.scope);
     if (since == kNoCommit) {
@@ -577,6 +667,8 @@ void scrub_rows(Store& store, const ScrubOrder& order, const ScrubPiece& piece, 
         // A group that went meanwhile held nothing any more.
         if (order.scope == ScrubScope::kReplaced)
             array.copy_rows(group, of_turn, copy_of(store), sink, report).ignore();
+        else if (has_mirrored_nodes(*piece.group))
+            array.fill_copies(group, of_turn, sink, report).ignore();
         else
             array.scrub_rows(group, of_turn, order.mode, sink, report).ignore();
     }
@@ -613,7 +705,7 @@ uint64_t scrub_bytes(Store& store, ScrubScope scope, const ScrubSelection& selec
     for (const GroupBytes& one : group_bytes(store, scope)) {
         if (has_mirrored_nodes(*one.group))
             nodes += one.bytes;
-        else if (selected(store, selection, one.group->record, is_thin(store, *one.group)))
+        else if (selected(store, selection, one.group->record))
             rows += one.bytes;
     }
     if (selection.bytes_max > 0)

@@ -18,16 +18,25 @@ enum class ScrubScope : uint8_t {
     kReplaced,  // what is to be copied of a member that is being replaced
 };
 
+// Groups under parity and of data, those first that can lose least.
+struct GroupOrder : RefCounted<GroupOrder> {
+    std::vector<VolumeAddress> groups;
+    std::vector<VolumeAddress> rising;  // the same
+};
+
 // Which block groups a scrub reads; all that is not in block groups, and mirrored nodes, it always reads.
 struct ScrubSelection {
     uint64_t verified_before = 0;  // seconds since 1970; 0: any
     uint64_t bytes_max = 0;  // behind so many bytes of members it begins no other group; 0: no limit
     bool new_only = false, damaged_only = false;
-    bool thin_only = false;  // of groups under parity and of data those that lack columns
+    // Trees could not be read, so that nobody knows what is in use, or what it must be. Who copies takes what
+    // the source has there, unverified; who fills, of mirrored nodes what another copy has.
+    bool as_it_is = false;
+    Ref<const GroupOrder> first;  // these come before all others; null: none
 
     [[nodiscard]] bool takes_all() const
     {
-        return verified_before == 0 && bytes_max == 0 && !new_only && !damaged_only && !thin_only;
+        return verified_before == 0 && bytes_max == 0 && !new_only && !damaged_only;
     }
 };
 
@@ -52,9 +61,11 @@ struct ScrubOrder {
 
 // Where the next piece begins. Holds nothing: commits may come between two pieces.
 struct ScrubPosition {
+    bool mirrors_done = false;  // rows of groups with mirrored nodes, before all nodes: copied as they are
     uint32_t tree = 0;  // of the trees of a commit; behind the last one: rows
     Key key{};  // nodes below begin here
-    VolumeAddress group;  // the first one at or after this address
+    uint32_t of_first = 0;  // of the groups that come before the others
+    VolumeAddress group;  // that one, or the first one at or after this address
     uint64_t stripe = 0;
     bool rows_done = false;
     uint32_t head = 0;  // piece of the heads
@@ -80,6 +91,7 @@ struct UsedBlocks {
     Bitmap used;
     std::vector<StripeRows> rows;
     uint64_t left_out_bytes = 0;  // in rows of these stripes that are not among `rows`, parity included
+    bool unknown = false;  // nobody says what is used: all of it may be
 };
 
 // Rows of one group, to be scrubbed by scrub_rows(). What the last commit refers to is in it; what came since
@@ -106,8 +118,8 @@ void scrub_rows(Store& store, const ScrubOrder& order, const ScrubPiece& piece, 
 // every tree was walked.
 bool has_mirrored_nodes(const ArrayGroup& group);
 bool in_scope(Store& store, ScrubScope scope, const ArrayGroup& group);
-// Whether a column is away or lacks something.
-bool is_thin(Store& store, const ArrayGroup& group);
+// Of groups in scope, when it begins. Null for a scrub of all: that one goes on by address after a mount.
+Ref<const GroupOrder> order_by_margin(Store& store, ScrubScope scope);
 
 // Bytes of all members, roughly, that a whole pass reads; at most.
 uint64_t scrub_bytes(Store& store, ScrubScope scope, const ScrubSelection& selection);

@@ -376,3 +376,73 @@ TEST_CASE("filling beyond redundancy: what a member may have that is away keeps 
     CHECK_FALSE(scrub_all(world).damaged());
     require_whole(world);
 }
+
+namespace {
+
+// Groups of data, in the order in which the member's columns of them became current.
+std::vector<ProfileId> fill_in_steps(StaleWorld& world, MemberId member)
+{
+    std::set<uint64_t> current;
+    std::vector<ProfileId> order;
+    REQUIRE(world.fs->committer.catch_up.start({.limit = kMiB}).ok());  // small pieces
+    for (int step = 0; step < 2000 && world.stale_groups() > 0; ++step) {
+        world.fs->committer.catch_up.step();
+        REQUIRE(world.fs->step(true).ok());
+        for (const GroupRecord& group : world.fs->volume->map().groups)
+            for (const GroupColumn& column : group.columns)
+                if (column.member == member && !column.stale() && (group.content & kGroupData) != 0 &&
+                    current.insert(group.address.value).second)
+                    order.push_back(group.profile);
+    }
+    CHECK(world.stale_groups() == 0);
+    return order;
+}
+
+}  // namespace
+
+TEST_CASE("filling: groups that can lose nothing more come before those that can")
+{
+    StaleWorld world(kSmallChunks6);
+    world.mount();
+    world.write("raid6", 6 * kMiB);
+    // Groups that are made from now on.
+    std::string why;
+    Balance& balance = world.fs->committer.balance;
+    REQUIRE(balance
+                .start({.profiles = {ProfileId::kRaid5, ProfileId::kRaid1c3},
+                        .content = kGroupData,
+                        .convert = true,
+                        .force = true},
+                       why)
+                .ok());
+    REQUIRE(world.fs->step(true).ok());
+    REQUIRE(balance.cancel(why).ok());
+    REQUIRE(world.fs->step(true).ok());
+    world.write("raid5", 40 * kMiB);
+    world.unmount();
+    world.mount(degraded_options(), {kLost});
+    replace(world, kLost);
+    const std::vector<ProfileId> order = fill_in_steps(world, {kLost + 1});
+    const auto raid5 = std::count(order.begin(), order.end(), ProfileId::kRaid5);
+    REQUIRE(raid5 > 0);
+    REQUIRE(raid5 < static_cast<ptrdiff_t>(order.size()));
+    CHECK(std::all_of(order.begin(), order.begin() + raid5,
+                      [](ProfileId profile) { return profile == ProfileId::kRaid5; }));
+    CHECK(world.read_back() == 0);
+    CHECK_FALSE(scrub_all(world).damaged());
+}
+
+TEST_CASE("filling: who cancels the replacement of a lost member is told that the new one stays")
+{
+    StaleWorld world(kSmallChunks5);
+    fill_world(world);
+    replace(world, kLost);
+    std::string why;
+    CHECK(world.fs->committer.replace.cancel(why).err() == Err::kInvalid);
+    CHECK(why == "no member is being replaced");
+    REQUIRE(world.fs->committer.catch_up.start({}).ok());
+    CHECK(world.fs->committer.replace.cancel(why).err() == Err::kInvalid);
+    CHECK_MESSAGE(why.find("cowraid device offline") != std::string::npos, why);
+    CHECK_FALSE(catch_up(world).damaged());
+    CHECK(world.stale_groups() == 0);
+}

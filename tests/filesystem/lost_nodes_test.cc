@@ -1,76 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Tree nodes of which no copy is left: listed as damage, charged once, and to nobody who never had them.
 #include "fs/maintain/damaged_files.h"
-#include "raid56/array_state.h"
 #include "tests/filesystem/fill_steps.h"
-#include "tests/filesystem/scrub_steps.h"
+#include "tests/filesystem/lost_nodes_steps.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
 
 namespace {
-
-constexpr VolumeShape kTwoCopies{4, 160 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * kKiB};
-constexpr int kFolders = 8, kFilesEach = 300;
-
-std::string long_name(int number)
-{
-    return std::string(200, 'n') + std::to_string(number);
-}
-
-// Folders with names that fill nodes of the file tree.
-void make_folders(Filesystem& fs)
-{
-    for (int folder = 0; folder < kFolders; ++folder) {
-        const std::string name = "folder" + std::to_string(folder);
-        const InodeNumber inode = fs.names.make_node(kRoot, name, S_IFDIR | 0755, 0, {})->inode;
-        for (int file = 0; file < kFilesEach; ++file)
-            REQUIRE(fs.names.make_node(inode, long_name(file), S_IFREG | 0644, 0, {}).ok());
-        REQUIRE(fs.step(true).ok());
-    }
-}
-
-void collect_leaves(Filesystem& fs, const BlockRef& ref, std::vector<BlockRef>& out)
-{
-    const Result<Ref<const Node>> node =
-        fs.store.cache.get(ref, fs.store.timeline.view().committed->file_tree.tree_id, -1);
-    REQUIRE(node.ok());
-    if ((*node)->is_leaf())
-        out.push_back(ref);
-    for (uint32_t child = 0; !(*node)->is_leaf() && child < (*node)->item_count(); ++child)
-        collect_leaves(fs, (*node)->child(child), out);
-}
-
-// Of the file tree, by rising keys.
-std::vector<BlockRef> file_leaves(Filesystem& fs)
-{
-    std::vector<BlockRef> leaves;
-    collect_leaves(fs, fs.store.timeline.view().committed->file_tree.root, leaves);
-    REQUIRE(leaves.size() > 20);
-    return leaves;
-}
-
-// A copy of a node's first block.
-struct NodeCopy {
-    uint32_t member;
-    uint64_t offset;
-    std::vector<std::byte> content;
-};
-
-std::vector<NodeCopy> copies_of(Filesystem& fs, SimVolume& volume, const BlockRef& node)
-{
-    std::vector<NodeCopy> copies;
-    const Ref<const ArrayGroup> group = fs.volume->array().group_at(node.address);
-    const BlockPlace place = place_of(group->geometry, node.address - group->record.address);
-    for (uint32_t copy = 0; copy < group->geometry.copies; ++copy) {
-        const uint32_t column = group_column(group->geometry, place.stripe, place.column, copy);
-        copies.push_back({group->record.columns[column].member.value - 1,
-                          group->locate(column, column_offset(group->geometry, place)).offset.value,
-                          std::vector<std::byte>(kBlockBytes)});
-        volume.member(copies.back().member).peek(copies.back().offset, copies.back().content);
-    }
-    return copies;
-}
 
 std::vector<MemberCounters> all_counters(Filesystem& fs)
 {
@@ -321,4 +258,97 @@ TEST_CASE("lost nodes: one that can be read again before the end is filled in, t
     require_quiet(scrub_all(world));
     CHECK(world.wrong_blocks(beside.filled) == 0);
     CHECK(world.read_back() == 0);
+}
+
+namespace {
+
+// A volume of which a node in the middle of the file tree is lost, once another member was without something
+// for a while: its place has a new device, or it is back.
+struct FilledBelow {
+    static constexpr uint32_t kFilled = 1;
+
+    explicit FilledBelow(bool anew) : world(kTwoCopies)
+    {
+        world.mount();
+        world.write("before", 2 * kMiB);
+        make_three_levels(*world.fs, world.prng);
+        world.fail_writes(kFilled);
+        world.write("without", 300 * kKiB);
+        world.unmount();
+        if (anew) {
+            world.mount(degraded_options(), {kFilled});
+            replace(world, kFilled);
+        } else {
+            world.mount();
+        }
+        const std::vector<BlockRef> inner = nodes_of(*world.fs, TreeIndex::kFiles, Level::kInner);
+        REQUIRE(inner.size() > 1);
+        copies = copies_of(*world.fs, world.volume, inner.back());
+        for (const NodeCopy& copy : copies)
+            rot(world.volume, world.prng, copy.member, copy.offset);
+        world.fs->store.cache.clear();
+        REQUIRE(world.info_of(kFilled).stale_groups > 0);
+    }
+    // On all members, or on all but the filled one.
+    void give_back(bool everywhere)
+    {
+        for (const NodeCopy& copy : copies)
+            if (everywhere || copy.member != kFilled)
+                world.volume.member(copy.member).poke(copy.offset, copy.content);
+        world.fs->store.cache.clear();
+    }
+
+    StaleWorld world;
+    std::vector<NodeCopy> copies;
+};
+
+}  // namespace
+
+TEST_CASE("lost nodes: what is below one a new member gets from another copy, and is current")
+{
+    FilledBelow below(true);
+    StaleWorld& world = below.world;
+    const ScrubStatus filled = catch_up(world);
+    CHECK(filled.unreadable_nodes == 1);
+    CHECK(filled.lost == 0);
+    CHECK(world.stale_groups() == 0);
+    CHECK(world.wrong_blocks(FilledBelow::kFilled) == 0);
+    below.give_back(false);
+    let_a_second_pass();
+    const ScrubStatus healed = scrub_all(world);
+    CHECK(healed.repaired <= 1);
+    CHECK_FALSE(healed.damaged());
+    require_quiet(scrub_all(world));
+    CHECK(world.fs->store.damage.empty());
+    CHECK(world.read_back() == 0);
+    world.unmount();
+    CHECK(world.check().clean());
+    // Its copies are the only ones of some nodes.
+    for (const uint32_t away : {0u, 2u, 3u}) {
+        world.mount(degraded_options(), {away});
+        CHECK(world.read_back() == 0);
+        CHECK_FALSE(scrub_all(world).damaged());
+        world.unmount();
+        world.mount();
+        while (world.stale_groups() > 0)
+            catch_up(world);
+        world.unmount();
+    }
+}
+
+TEST_CASE("lost nodes: a member that was away may have what no other has, and stays as it is below one")
+{
+    FilledBelow below(false);
+    StaleWorld& world = below.world;
+    const uint64_t stale = world.info_of(FilledBelow::kFilled).stale_groups;
+    CHECK(catch_up(world).unreadable_nodes == 1);
+    const uint64_t left = world.info_of(FilledBelow::kFilled).stale_groups;
+    CHECK(left > 0);
+    CHECK(left < stale);
+    below.give_back(true);
+    let_a_second_pass();
+    CHECK_FALSE(catch_up(world).damaged());
+    CHECK(world.stale_groups() == 0);
+    CHECK(world.read_back() == 0);
+    CHECK(world.wrong_blocks(FilledBelow::kFilled) == 0);
 }

@@ -2,6 +2,9 @@
 """A member in service is replaced by copying it: beside writers, over kill -9, with bad blocks on it."""
 
 import json
+import mmap
+import os
+import struct
 
 import pytest
 
@@ -189,3 +192,79 @@ def test_what_is_refused_and_cancelled(make_volume):
     volume.mount(without(volume, [absent, 4]))
     verify(sums)
     assert "no errors found" in tool("cowraid", "scrub", volume.mount_point).stdout
+
+
+NODE_BYTES, NODE_MAGIC = 16384, b"CRGWNODE"  # docs/FORMAT.md
+
+
+def nodes_of(volume):
+    """(index, place, address, generation, level, item_count) of all nodes in the images, old ones, too."""
+    for index, image in enumerate(volume.images):
+        with open(image, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as memory:
+            place = memory.find(NODE_MAGIC)
+            while place >= 0:
+                if place % 4096 == 0:
+                    found = struct.unpack_from("<QQQHHI", memory, place + 24)
+                    yield index, place, found[0], found[1], found[3], found[5]
+                place = memory.find(NODE_MAGIC, place + 8)
+
+
+def copies_of_an_inner_node(volume):
+    """Of the file tree, half way between its first and its last key: {(index, place): content}."""
+    nodes = list(nodes_of(volume))
+    root = max((node for node in nodes if node[4] == 2), key=lambda node: node[3])
+    with open(volume.images[root[0]], "rb") as file:
+        item = os.pread(file.fileno(), 72, root[1] + 64 + root[5] // 2 * 72)
+    child = struct.unpack_from("<QQ", item, 24)
+    copies = {}
+    for index, place, address, generation, level, _ in nodes:
+        if (address, generation, level) == (*child, 1):
+            with open(volume.images[index], "rb") as file:
+                copies[index, place] = os.pread(file.fileno(), NODE_BYTES, place)
+    return copies
+
+
+def write_all(volume, copies):
+    for (index, place), content in copies.items():
+        with open(volume.images[index], "r+b") as file:
+            os.pwrite(file.fileno(), content, place)
+            os.fsync(file.fileno())
+
+
+def test_a_node_that_is_lost_in_all_copies_does_not_keep_a_member(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=256)
+    volume.make()
+    volume.mount()
+    sums = fill(volume.mount_point, 5, file_count=40)
+    attributes = {}
+    for number in range(2500):
+        path = volume.mount_point / f"with{number}"
+        path.touch()
+        attributes[path] = random_content(3000)
+        os.setxattr(path, "user.large", attributes[path])
+    volume.unmount()
+    copies = copies_of_an_inner_node(volume)
+    assert len(copies) == 2, copies.keys()
+    source = min(index for index, _ in copies)
+    write_all(volume, {at: b"x" * NODE_BYTES for at in copies})
+    target = volume.another(256)
+    volume.mount(without(volume, [4]))
+    said = start(volume, str(source + 1), target, "-B", expect=3).stdout
+    ended = replacement(volume)
+    assert ended["state"] == "finished" and ended["copy"]["unreadable_nodes"] == 1, said
+    assert "; 1 tree node cannot be read: what is below is copied unverified; cowraid status -v names" in said
+    status = tool("cowraid", "status", "-v", volume.mount_point, check=False).stdout
+    assert "tree node" in status, status
+    volume.unmount()
+    # One copy is found: nothing below it is lost, also where the new member is the only one that has it.
+    other = max(index for index, _ in copies)
+    write_all(volume, {at: content for at, content in copies.items() if at[0] == other})
+    volume.mount(without(volume, [source]))
+    report = json.loads(tool("cowraid", "scrub", "start", "-B", "--json", volume.mount_point).stdout)
+    assert (report["repaired_blocks"], report["lost_blocks"], report["unreadable_nodes"]) == (4, 0, 0), report
+    volume.unmount()
+    volume.hide([other])
+    volume.mount(without(volume, [source, other]), "degraded,ro")
+    verify(sums)
+    for path, value in attributes.items():
+        assert os.getxattr(path, "user.large") == value

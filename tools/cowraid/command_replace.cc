@@ -50,7 +50,9 @@ bool parse(int argc, char** argv, ReplaceArguments& arguments)
          "or a crash only interrupts that. What one that is out of service held is written to DEVICE from "
          "the others while the volume is mounted, and the old device is given up at once: where it can still "
          "be read, cowraid device online first, so that it is copied. Of a volume that is not mounted the "
-         "member is left out by naming all others.\vExit code 3: something is lost."},
+         "member is left out by naming all others.\vExit code 3: something is lost. It does not end a "
+         "replacement: below a tree node that is lost the member's blocks are copied unverified, and cowraid "
+         "status -v names what is lost. Block groups that can lose least come first."},
         &arguments);
 }
 
@@ -304,7 +306,9 @@ int command_replace_cancel(int argc, char** argv, CommandOptions options)
 {
     if (!parse_common(
             argc, argv, "[VOLUME]",
-            "Leave the member in its place that is being replaced. The new device is nobody's again.",
+            "Leave the member in its place that is being replaced. The new device is nobody's again.\v"
+            "A device in the place of a lost member is a member from the beginning, and is filled as long as "
+            "it is there: cowraid device offline takes it out of service, cowraid device remove for good.",
             options) ||
         !one_volume(options))
         return kExitUsage;

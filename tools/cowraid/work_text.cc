@@ -202,7 +202,10 @@ std::string replace_summary(const ReplaceStatus& status)
     text += "; " + size_text(status.copy.bytes_done) + " copied, " +
             count_text(status.copy.repaired, "block") + " had from other members, " +
             std::to_string(status.copy.lost) + " lost";
-    return text + (status.copy.lost > 0 ? "; cowraid status -v names the files" : "");
+    const uint64_t nodes = status.copy.unreadable_nodes;
+    if (nodes > 0)
+        text += "; " + count_text(nodes, "tree node") + " cannot be read: what is below is copied unverified";
+    return text + (status.copy.lost + nodes > 0 ? "; cowraid status -v names the files" : "");
 }
 
 namespace {

@@ -153,6 +153,10 @@ TEST_CASE("what is said of a replacement begins as btrfs replace status")
     status.state = ReplaceStatus::State::kFinished;
     CHECK(replace_text(status).starts_with("Started on 10.Apr 12:34:56, finished on 10.Apr 12:35:56, 0 write "
                                            "errs, 1 uncorr. read errs\n"));
+    status.copy.lost = 0;
+    status.copy.unreadable_nodes = 1;
+    CHECK(replace_text(status).ends_with(" 0 lost; 1 tree node cannot be read: what is below is copied "
+                                         "unverified; cowraid status -v names the files\n"));
     CHECK(filling_text({}) == "Never started\nno member was filled since the volume was mounted\n");
     ScrubStatus filling = half_scrubbed();
     CHECK(filling_text(filling) == "50.0% done, 0 write errs, 0 uncorr. read errs\n"
