@@ -136,6 +136,19 @@ std::string member_table(const VolumeStatus& status, SizeStyle sizes)
     return out;
 }
 
+// What new block groups of that content are made as, and how much of it lies in others.
+std::string profile_text(const VolumeInfo& info, uint32_t content, ProfileId profile, SizeStyle sizes)
+{
+    std::string out =
+        std::string(profile_name(profile)) + (content == kGroupData ? " for data" : " for metadata");
+    std::string others;
+    for (const SpaceInfo& space : info.spaces)
+        if ((space.content & content) != 0 && space.profile != profile && space.used_bytes > 0)
+            others += (others.empty() ? " (" : ", ") + size_text(space.used_bytes, sizes) + " still " +
+                      profile_name(space.profile);
+    return out + others + (others.empty() ? "" : ")");
+}
+
 }  // namespace
 
 std::string status_text(const VolumeStatus& status, SizeStyle sizes)
@@ -151,8 +164,8 @@ std::string status_text(const VolumeStatus& status, SizeStyle sizes)
         out += field_text("Status:", health.what);
     if (!health.action.empty())
         out += field_text("Action:", health.action);
-    out += field_text("Profiles:", std::string(profile_name(info.data_profile)) + " for data, " +
-                                       profile_name(info.metadata_profile) + " for metadata");
+    out += field_text("Profiles:", profile_text(info, kGroupData, info.data_profile, sizes) + ", " +
+                                       profile_text(info, kGroupMetadata, info.metadata_profile, sizes));
     out += field_text("May still fail:", may_fail_text(info));
     out += field_text("Scrub:", scrub_summary(status.scrub));
     if (status.catch_up.state == ScrubState::kRunning || status.catch_up.state == ScrubState::kPaused)

@@ -48,6 +48,27 @@ TEST_CASE("what is said of a volume that is well")
           "\n");
 }
 
+TEST_CASE("of profiles that a balance is to give it is said how much lies in others still")
+{
+    VolumeStatus status = shown_volume();
+    status.report.info.data_profile = ProfileId::kRaid6;
+    status.report.info.spaces = {{ProfileId::kRaid5, kGroupData, kGiB, 120 * kMiB, kGiB},
+                                 {ProfileId::kRaid6, kGroupData, kGiB, 8 * kMiB, kGiB},
+                                 {ProfileId::kRaid1, kGroupMetadata | kGroupSystem, kGiB, kMiB, kGiB}};
+    const auto profiles = [&] {
+        const std::string text = status_text(status, SizeStyle::kIec);
+        const size_t begin = text.find("Profiles:");
+        return text.substr(begin, text.find('\n', begin) - begin);
+    };
+    CHECK(profiles() == "Profiles:          raid6 for data (120.00MiB still raid5), raid1 for metadata");
+    status.report.info.metadata_profile = ProfileId::kRaid5;
+    status.report.info.spaces[0].used_bytes = 0;
+    CHECK(profiles() == "Profiles:          raid6 for data, raid5 for metadata (1.00MiB still raid1)");
+    // Their trees are mirrored where those of files are under parity.
+    status.report.info.spaces[2].content = kGroupSystem;
+    CHECK(profiles() == "Profiles:          raid6 for data, raid5 for metadata");
+}
+
 TEST_CASE("the last line says how much is damaged, and where to look")
 {
     VolumeStatus status = shown_volume();
