@@ -99,6 +99,7 @@ private:
     [[nodiscard]] bool better_head(const Candidate& a, const Candidate& b) const;
     void place(Assembly& assembly, Candidate& candidate);
     void place_spare(Assembly& assembly, Candidate& candidate) const;
+    void find_take_over(Assembly& assembly);
     [[nodiscard]] bool ring_damaged(const Candidate& candidate) const;
     [[nodiscard]] const Overwritten* find_overwritten(MemberId id) const;
     void explain_absent(Assembly& assembly) const;
@@ -107,6 +108,7 @@ private:
     std::string& why_;
     std::vector<Candidate> candidates_;
     std::vector<Candidate> spares_;
+    std::vector<Candidate> replaced_;  // in whose place others have come
     std::vector<Unidentified> unidentified_;
     std::vector<Overwritten> overwritten_;
     std::vector<std::string> notes_;
@@ -248,6 +250,7 @@ Status Assembler::leave_out_replaced()
             return Err::kInvalid;
         }
         notes_.push_back(text + ": left out");
+        replaced_.push_back(std::move(candidate));
     }
     candidates_ = std::move(kept);
     return {};
@@ -557,6 +560,34 @@ void Assembler::explain_absent(Assembly& assembly) const
             assembly.notes.push_back(device.text + ": left out");
 }
 
+// Every device has the commit before the one that a power cut may have kept from some.
+void Assembler::find_take_over(Assembly& assembly)
+{
+    const auto ended = [&](const Superblock& before) {
+        const ReplaceRecord& replace = before.replace;
+        const MemberRecord* const line = superblock_.member(replace.source);
+        return before.generation.next() == superblock_.generation && replace.active() && line != nullptr &&
+               line->uuid == before.member(replace.target)->uuid && shares_epoch(superblock_, before);
+    };
+    std::vector<const RingReading*> all;
+    for (const Candidate& candidate : candidates_)
+        all.push_back(&candidate.reading);
+    for (const RingReading* const reading : all)
+        for (const std::vector<Superblock>* const list : {&reading->valid, &reading->before})
+            for (const Superblock& before : *list)
+                if (ended(before))
+                    assembly.taken_over = before.replace.source;
+    if (assembly.taken_over.value == 0)
+        return;
+    for (Candidate& candidate : replaced_) {
+        all.push_back(&candidate.reading);
+        if (knows_successor(superblock_, candidate.newest()) &&
+            follows(head_->reading, candidate.reading, all))
+            assembly.replaced = std::move(candidate.device);
+        all.pop_back();
+    }
+}
+
 Assembly Assembler::build()
 {
     Assembly assembly;
@@ -569,6 +600,7 @@ Assembly Assembler::build()
     for (Candidate& candidate : spares_)
         place_spare(assembly, candidate);
     explain_absent(assembly);
+    find_take_over(assembly);
     return assembly;
 }
 
