@@ -193,12 +193,29 @@ const Uuid& own_uuid(const Superblock& superblock)
     return superblock.member(superblock.member_id)->uuid;
 }
 
-// Whether `other` has a later commit in which the target has the place that is still the source's for `own`.
-bool knows_successor(const Superblock& other, const Superblock& own)
+// Whether `other` has a later commit in which the target has the place that is the source's for `own`, by
+// what a superblock says of `meanwhile`.
+bool knows_successor(const Superblock& other, const Superblock& own, const Superblock& meanwhile)
 {
+    const ReplaceRecord& replace = meanwhile.replace;
     const MemberRecord* const line = other.member(own.member_id);
-    return own.replace.active() && own.replace.source == own.member_id && newer_commit(other, own) &&
-           line != nullptr && line->uuid == own.member(own.replace.target)->uuid;
+    return replace.active() && replace.source == own.member_id && newer_commit(other, own) &&
+           newer_commit(other, meanwhile) && line != nullptr &&
+           line->uuid == meanwhile.member(replace.target)->uuid &&
+           meanwhile.member(replace.source)->uuid == own_uuid(own);
+}
+
+// Of what was being erased when power failed older superblocks may be left: others have what came then.
+bool knows_successor(const Superblock& other, const Superblock& own,
+                     const std::vector<const RingReading*>& all)
+{
+    const auto says = [&](const Superblock& meanwhile) {
+        return shares_epoch(other, meanwhile) && knows_successor(other, own, meanwhile);
+    };
+    return std::any_of(all.begin(), all.end(), [&](const RingReading* reading) {
+        return std::any_of(reading->valid.begin(), reading->valid.end(), says) ||
+               std::any_of(reading->before.begin(), reading->before.end(), says);
+    });
 }
 
 // Whether most of the devices have a later commit that knows another device as this member; or any has one
@@ -208,9 +225,12 @@ bool Assembler::was_replaced(const Candidate& candidate) const
 {
     const Superblock& own = candidate.newest();
     std::vector<const Superblock*> kin;
+    std::vector<const RingReading*> rings;
     for (const Candidate& other : candidates_)
-        if (shares_epoch(other.newest(), own))
+        if (shares_epoch(other.newest(), own)) {
             kin.push_back(&other.newest());
+            rings.push_back(&other.reading);
+        }
     const auto any = [&](auto&& holds) {
         return std::any_of(kin.begin(), kin.end(), [&](const Superblock* other) { return holds(*other); });
     };
@@ -218,7 +238,7 @@ bool Assembler::was_replaced(const Candidate& candidate) const
         return any([&](const Superblock& other) { return took_over_in_vain(other, one); });
     };
     if (in_vain(own) ||
-        any([&](const Superblock& other) { return knows_successor(other, own) && !in_vain(other); }))
+        any([&](const Superblock& other) { return knows_successor(other, own, rings) && !in_vain(other); }))
         return true;
     const auto others = std::count_if(kin.begin(), kin.end(), [&](const Superblock* other) {
         const MemberRecord* const line = other->member(own.member_id);
@@ -581,7 +601,7 @@ void Assembler::find_take_over(Assembly& assembly)
         return;
     for (Candidate& candidate : replaced_) {
         all.push_back(&candidate.reading);
-        if (knows_successor(superblock_, candidate.newest()) &&
+        if (knows_successor(superblock_, candidate.newest(), all) &&
             follows(head_->reading, candidate.reading, all))
             assembly.replaced = std::move(candidate.device);
         all.pop_back();

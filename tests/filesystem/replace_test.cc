@@ -300,6 +300,43 @@ TEST_CASE("replace: power fails as the successor takes over, and of two parts on
         }
 }
 
+// Of the last superblocks of the source nothing is left, of older ones all.
+TEST_CASE("replace: power fails as the source is erased, which was a member for longer")
+{
+    Prng prng(seed());
+    int torn = 0;
+    const uint64_t events = CutApart(kRaid5, prng, 0).events;
+    for (uint64_t cut = 1; cut <= events; ++cut) {
+        CAPTURE(cut);
+        CutApart apart(kRaid5, prng, cut);
+        SimVolume& volume = apart.volume;
+        const auto reading = read_rings(*volume.borrow_one(kSourceDevice));
+        const auto taken = read_rings(*volume.borrow_one(apart.device));
+        if (!reading.ok() || !taken.ok() || taken->valid.front().member_id != kSource)
+            continue;
+        const std::vector<std::byte> zeros(kSuperblockSlotBytes);
+        bool older = false;
+        for (const Superblock& one : reading->valid) {
+            older = older || !one.replace.active();
+            for (const uint64_t ring : kSuperblockRingOffset)
+                if (one.replace.active())
+                    volume.member(kSourceDevice)
+                        .poke(ring + one.generation.value % kSuperblockSlotCount * kSuperblockSlotBytes,
+                              zeros);
+        }
+        REQUIRE(older);
+        ++torn;
+        std::string why;
+        const Status all = volume.mount(manual_options(), why);
+        REQUIRE_MESSAGE(all.ok(), why);
+        CHECK(is_member(volume, apart.device));
+        CHECK_FALSE(volume.fs().volume->degraded());
+        require_contents(volume.fs(), apart.contents);
+        CHECK(read_rings(*volume.borrow_one(kSourceDevice)).err() == Err::kNotFound);
+    }
+    CHECK(torn > 0);
+}
+
 TEST_CASE("replace: mounts go on with it, without copying again what was copied")
 {
     Prng prng(seed());
