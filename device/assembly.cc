@@ -99,6 +99,7 @@ private:
     [[nodiscard]] bool better_head(const Candidate& a, const Candidate& b) const;
     void place(Assembly& assembly, Candidate& candidate);
     void place_spare(Assembly& assembly, Candidate& candidate) const;
+    void find_take_over(Assembly& assembly);
     [[nodiscard]] bool ring_damaged(const Candidate& candidate) const;
     [[nodiscard]] const Overwritten* find_overwritten(MemberId id) const;
     void explain_absent(Assembly& assembly) const;
@@ -107,6 +108,7 @@ private:
     std::string& why_;
     std::vector<Candidate> candidates_;
     std::vector<Candidate> spares_;
+    std::vector<Candidate> replaced_;  // in whose place others have come
     std::vector<Unidentified> unidentified_;
     std::vector<Overwritten> overwritten_;
     std::vector<std::string> notes_;
@@ -191,12 +193,29 @@ const Uuid& own_uuid(const Superblock& superblock)
     return superblock.member(superblock.member_id)->uuid;
 }
 
-// Whether `other` has a later commit in which the target has the place that is still the source's for `own`.
-bool knows_successor(const Superblock& other, const Superblock& own)
+// Whether `other` has a later commit in which the target has the place that is the source's for `own`, by
+// what a superblock says of `meanwhile`.
+bool knows_successor(const Superblock& other, const Superblock& own, const Superblock& meanwhile)
 {
+    const ReplaceRecord& replace = meanwhile.replace;
     const MemberRecord* const line = other.member(own.member_id);
-    return own.replace.active() && own.replace.source == own.member_id && newer_commit(other, own) &&
-           line != nullptr && line->uuid == own.member(own.replace.target)->uuid;
+    return replace.active() && replace.source == own.member_id && newer_commit(other, own) &&
+           newer_commit(other, meanwhile) && line != nullptr &&
+           line->uuid == meanwhile.member(replace.target)->uuid &&
+           meanwhile.member(replace.source)->uuid == own_uuid(own);
+}
+
+// Of what was being erased when power failed older superblocks may be left: others have what came then.
+bool knows_successor(const Superblock& other, const Superblock& own,
+                     const std::vector<const RingReading*>& all)
+{
+    const auto says = [&](const Superblock& meanwhile) {
+        return shares_epoch(other, meanwhile) && knows_successor(other, own, meanwhile);
+    };
+    return std::any_of(all.begin(), all.end(), [&](const RingReading* reading) {
+        return std::any_of(reading->valid.begin(), reading->valid.end(), says) ||
+               std::any_of(reading->before.begin(), reading->before.end(), says);
+    });
 }
 
 // Whether most of the devices have a later commit that knows another device as this member; or any has one
@@ -206,9 +225,12 @@ bool Assembler::was_replaced(const Candidate& candidate) const
 {
     const Superblock& own = candidate.newest();
     std::vector<const Superblock*> kin;
+    std::vector<const RingReading*> rings;
     for (const Candidate& other : candidates_)
-        if (shares_epoch(other.newest(), own))
+        if (shares_epoch(other.newest(), own)) {
             kin.push_back(&other.newest());
+            rings.push_back(&other.reading);
+        }
     const auto any = [&](auto&& holds) {
         return std::any_of(kin.begin(), kin.end(), [&](const Superblock* other) { return holds(*other); });
     };
@@ -216,7 +238,7 @@ bool Assembler::was_replaced(const Candidate& candidate) const
         return any([&](const Superblock& other) { return took_over_in_vain(other, one); });
     };
     if (in_vain(own) ||
-        any([&](const Superblock& other) { return knows_successor(other, own) && !in_vain(other); }))
+        any([&](const Superblock& other) { return knows_successor(other, own, rings) && !in_vain(other); }))
         return true;
     const auto others = std::count_if(kin.begin(), kin.end(), [&](const Superblock* other) {
         const MemberRecord* const line = other->member(own.member_id);
@@ -248,6 +270,7 @@ Status Assembler::leave_out_replaced()
             return Err::kInvalid;
         }
         notes_.push_back(text + ": left out");
+        replaced_.push_back(std::move(candidate));
     }
     candidates_ = std::move(kept);
     return {};
@@ -557,6 +580,34 @@ void Assembler::explain_absent(Assembly& assembly) const
             assembly.notes.push_back(device.text + ": left out");
 }
 
+// Every device has the commit before the one that a power cut may have kept from some.
+void Assembler::find_take_over(Assembly& assembly)
+{
+    const auto ended = [&](const Superblock& before) {
+        const ReplaceRecord& replace = before.replace;
+        const MemberRecord* const line = superblock_.member(replace.source);
+        return before.generation.next() == superblock_.generation && replace.active() && line != nullptr &&
+               line->uuid == before.member(replace.target)->uuid && shares_epoch(superblock_, before);
+    };
+    std::vector<const RingReading*> all;
+    for (const Candidate& candidate : candidates_)
+        all.push_back(&candidate.reading);
+    for (const RingReading* const reading : all)
+        for (const std::vector<Superblock>* const list : {&reading->valid, &reading->before})
+            for (const Superblock& before : *list)
+                if (ended(before))
+                    assembly.taken_over = before.replace.source;
+    if (assembly.taken_over.value == 0)
+        return;
+    for (Candidate& candidate : replaced_) {
+        all.push_back(&candidate.reading);
+        if (knows_successor(superblock_, candidate.newest(), all) &&
+            follows(head_->reading, candidate.reading, all))
+            assembly.replaced = std::move(candidate.device);
+        all.pop_back();
+    }
+}
+
 Assembly Assembler::build()
 {
     Assembly assembly;
@@ -569,6 +620,7 @@ Assembly Assembler::build()
     for (Candidate& candidate : spares_)
         place_spare(assembly, candidate);
     explain_absent(assembly);
+    find_take_over(assembly);
     return assembly;
 }
 

@@ -47,6 +47,11 @@ struct Assembly {
     Superblock superblock;
     std::vector<AssembledMember> members;  // one per line of the member table, by rising id
     std::vector<AssembledSpare> spares;  // those that are there
+    // The member whose successor takes its line with this very commit; 0: none. Members that are absent may
+    // not know of that, and the device that was the member says that it still is (I-35).
+    MemberId taken_over;
+    // That device, if it is there: to be erased before anything else is written.
+    std::unique_ptr<BlockDevice> replaced;
     // Copies that were damaged while others were fine: to be counted once the volume is writable. Torn slots
     // of the newest commit and of the one after it do not count: a power cut leaves them.
     std::vector<MemberId> damaged_rings;

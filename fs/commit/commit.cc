@@ -115,7 +115,10 @@ Status apply_orders(Committer& committer, CommitOrder::When when)
         CW_TRY(publish_map(committer.store));
     if (!committer.orders.apply())
         return {};
-    CW_TRY(publish_map(committer.store));
+    if (const Status published = publish_map(committer.store); !published.ok()) {
+        committer.orders.failed(published);
+        return published;
+    }
     // From here on groups are made as it says.
     if (committer.fsync_log)
         committer.fsync_log->set_tolerance(committer.store.volume.tolerance());

@@ -100,7 +100,79 @@ bool write_text(Filesystem& fs, InodeNumber inode, std::string_view text)
     return fs.files.write(inode, 0, bytes_of(text), {}, {}).ok();
 }
 
+// Carried out while the test is told that it is not.
+struct SlowOrder final : CommitOrder {
+    explicit SlowOrder(Status result) : result(result) { }
+
+    Status apply(std::string&) override
+    {
+        begun = true;
+        usleep(200'000);
+        return result;
+    }
+    void applied() override { done = true; }
+
+    const Status result;
+    std::atomic<bool> begun{false}, done{false};
+};
+
+// Commits before which an order came too late. Meanwhile the volume becomes read-only, and the last commit
+// takes the order: in another thread, which succeeds or fails.
+struct LateDriver final : CommitDriver {
+    LateDriver(Filesystem& fs, SlowOrder& order, bool fails) : fs(fs), order(order), fails(fails) { }
+
+    static void* last_commit(void* self)
+    {
+        LateDriver& driver = *static_cast<LateDriver*>(self);
+        CommitOrders& orders = driver.fs.committer.orders;
+        if (orders.apply())
+            driver.fails ? orders.failed(Err::kIo) : orders.applied();
+        return nullptr;
+    }
+    Status commit() override
+    {
+        fs.store.service.become(ServiceState::Kind::kReading);
+        REQUIRE(pthread_create(&thread, nullptr, last_commit, this) == 0);
+        while (!order.begun)
+            usleep(1000);
+        return {};
+    }
+    Status flush() override { return {}; }
+    Status finish_removals() override { return {}; }
+    FsyncLog* records() override { return nullptr; }
+
+    Filesystem& fs;
+    SlowOrder& order;
+    const bool fails;
+    pthread_t thread{};
+};
+
 }  // namespace
+
+TEST_CASE("remount: an order that the last commit before read-only takes is answered as it ends")
+{
+    TestVolume volume(manual_options());
+    Filesystem& fs = volume.fs();
+    CommitDriver* const driver = fs.store.driver;
+    for (const Err result : {Err::kOk, Err::kBusy})
+        for (const bool fails : {false, true}) {
+            const Ref<SlowOrder> order = make_ref<SlowOrder>(result);
+            LateDriver late(fs, *order, fails);
+            fs.store.driver = &late;
+            std::string why;
+            const Err answer = fs.committer.orders.carry_out(Ref<CommitOrder>(order.get()), why).err();
+            CHECK(answer == (result != Err::kOk ? result : fails ? Err::kIo : Err::kOk));
+            CHECK(order->done == (answer == Err::kOk));
+            pthread_join(late.thread, nullptr);
+            fs.store.driver = driver;
+            // Nothing is left of it.
+            CHECK_FALSE(fs.committer.orders.waiting(CommitOrder::When::kBefore));
+            const Ref<SlowOrder> next = make_ref<SlowOrder>(Err::kOk);
+            CHECK(fs.committer.orders.carry_out(Ref<CommitOrder>(next.get()), why).err() == Err::kReadOnly);
+            CHECK_FALSE(next->begun);
+            fs.store.service.become(ServiceState::Kind::kWriting);
+        }
+}
 
 TEST_CASE("a member fails: what comes beside the commit that records it is acknowledged and kept")
 {

@@ -27,8 +27,15 @@ Status CommitOrders::carry_out(Ref<CommitOrder> order, std::string& why)
         }
         if (status.ok())
             continue;
-        order_.reset();
-        return status;
+        if (order_) {
+            order_.reset();
+            return status;
+        }
+        // A commit has taken it: the last one before the volume is read-only, or one that failed.
+        while (!answer_)
+            answered_.wait(mutex_);
+        why = answer_->why;
+        return answer_->status;
     }
 }
 
@@ -36,6 +43,7 @@ void CommitOrders::answer(Answer answer)
 {
     MutexLock lock(mutex_);
     answer_ = std::move(answer);
+    answered_.notify_all();
 }
 
 bool CommitOrders::waiting(CommitOrder::When when) const
@@ -66,6 +74,12 @@ void CommitOrders::applied()
     applying_->applied();
     applying_.reset();
     answer({});
+}
+
+void CommitOrders::failed(Status status)
+{
+    applying_.reset();
+    answer({status, {}});
 }
 
 }  // namespace cowraid

@@ -43,9 +43,10 @@ public:
 
     [[nodiscard]] bool waiting(CommitOrder::When when) const;
     // Commit thread, no commit under way. True: the next superblock says something new, and applied() is due
-    // when it is durable.
+    // when it is durable, or failed() when it cannot be written.
     bool apply();
     void applied();
+    void failed(Status status);
 
 private:
     struct Answer {
@@ -59,6 +60,7 @@ private:
     mutable Mutex mutex_{LockRank::kLeaf};
     Ref<CommitOrder> order_ CW_GUARDED_BY(mutex_);
     std::optional<Answer> answer_ CW_GUARDED_BY(mutex_);
+    CondVar answered_;
     Ref<CommitOrder> applying_;  // commit thread
 };
 

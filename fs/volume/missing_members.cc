@@ -69,6 +69,15 @@ MemberSet::Quorum quorum_for_writing(const Superblock& table, const Superblock& 
     return quorum;
 }
 
+MemberSet::Quorum quorum_without(const Superblock& table, MemberId replaced)
+{
+    MemberSet::Quorum quorum{{}, voter_count(table) + 1 - needed_for_writing(voter_count(table), false)};
+    for (const MemberRecord& record : table.members)
+        if (record.id != table.replace.target && record.id != replaced)
+            quorum.members.push_back(record.id);
+    return quorum;
+}
+
 std::string tolerance_text(const Superblock& superblock, const GroupMap& map,
                            const std::vector<MemberId>& missing, size_t needed)
 {
@@ -104,8 +113,8 @@ std::string lacking_text(const Assembly& assembly, const ReplaceRecord& replace,
 }
 
 std::string assess_missing(const Superblock& superblock, const GroupMap& map,
-                           const std::vector<MemberId>& missing, const std::string& lacking,
-                           const MountOptions& options, bool& must_be_read_only)
+                           const std::vector<MemberId>& missing, MemberId replaced,
+                           const std::string& lacking, const MountOptions& options, bool& must_be_read_only)
 {
     must_be_read_only = false;
     const std::string problem = volume_name(superblock) + ": " + lacking;
@@ -117,17 +126,15 @@ std::string assess_missing(const Superblock& superblock, const GroupMap& map,
                                  : problem + ": more than " + find_profile(group.profile)->name +
                                        " tolerates; what is left can be read with -o ro,rescue";
     }
-    const size_t there = voter_count(superblock, missing);
-    if (there == voter_count(superblock))
-        return {};
     const auto is_there = [&](MemberId id) {
         return std::find(missing.begin(), missing.end(), id) == missing.end();
     };
     const auto suffices = [&](bool half) {
-        return quorum_for_writing(superblock, superblock, map, half).holds(is_there);
+        return quorum_for_writing(superblock, superblock, map, half).holds(is_there) &&
+               (half || replaced.value == 0 || quorum_without(superblock, replaced).holds(is_there));
     };
     must_be_read_only = !suffices(options.half);
-    if (options.degraded || options.rescue)
+    if (options.degraded || options.rescue || voter_count(superblock, missing) == voter_count(superblock))
         return {};
     const char* const use = suffices(false)  ? ""
                             : suffices(true) ? " to read, degraded=force to write with half of the members"

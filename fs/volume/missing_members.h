@@ -37,10 +37,14 @@ size_t needed_for_writing(size_t voters, bool half);
 MemberSet::Quorum quorum_for_writing(const Superblock& table, const Superblock& majority_of,
                                      const GroupMap& map, bool half);
 
+// Members without `replaced`, the device of which may take itself for that member still: as many must stay
+// that the others, and it, are no majority by the table that it knows.
+MemberSet::Quorum quorum_without(const Superblock& table, MemberId replaced);
+
 // Why the volume cannot be mounted without the `missing` members, or empty. Fills `must_be_read_only`.
-// `lacking` is what lacking_text() says.
+// `lacking` is what lacking_text() says. `replaced`: of quorum_without(), unless 0.
 std::string assess_missing(const Superblock& superblock, const GroupMap& map,
-                           const std::vector<MemberId>& missing, const std::string& lacking,
-                           const MountOptions& options, bool& must_be_read_only);
+                           const std::vector<MemberId>& missing, MemberId replaced,
+                           const std::string& lacking, const MountOptions& options, bool& must_be_read_only);
 
 }  // namespace cowraid

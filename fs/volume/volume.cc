@@ -28,6 +28,14 @@ const char* unwritable(const Superblock& superblock)
     return nullptr;
 }
 
+const char* too_few_text(MemberId replaced)
+{
+    return replaced.value == 0 ? "too few members are present for safe writing"
+                               : "power failed as another device became a member, and too few of the others "
+                                 "are present: they may not know of it; with all, or with the device that "
+                                 "was the member, it is written; degraded=force writes all the same";
+}
+
 // As what a group of that content is made now.
 const Profile& profile_in(const Superblock& superblock, uint32_t content)
 {
@@ -88,15 +96,16 @@ Status Volume::load(Assembly assembly, const MountOptions& options, std::string&
     }
     bool must_be_read_only = false;
     const std::string lacking = lacking_text(assembly, committed_.replace, members_, map_);
-    why = assess_missing(committed_, map_, away_, lacking, options, must_be_read_only);
+    // Of one that is to be erased nobody needs to be afraid.
+    const MemberId replaced = replaced_ == nullptr ? taken_over_ : MemberId();
+    why = assess_missing(committed_, map_, away_, replaced, lacking, options, must_be_read_only);
     if (!why.empty())
         return Err::kInvalid;
     if (!lacking.empty())
         degraded_reason_ =
             lacking + "; " +
             tolerance_text(committed_, map_, away_, needed_for_writing(voter_count(committed_), half_));
-    read_only_reason_ =
-        must_be_read_only ? "too few members are present for safe writing" : unwritable(committed_);
+    read_only_reason_ = must_be_read_only ? too_few_text(replaced) : unwritable(committed_);
     Array::Options array_options;
     array_options.read_only = options.read_only || read_only_advised();
     array_ = std::make_unique<Array>(members_, array_options);
@@ -132,6 +141,9 @@ void Volume::take_members(Assembly& assembly, const MountOptions& options)
         options.half && voter_count(committed_, away_) < needed_for_writing(voter_count(committed_), false);
     members_.set_quorums({quorum_of(committed_, committed_)});
     damaged_rings_ = std::move(assembly.damaged_rings);
+    taken_over_ = assembly.taken_over;
+    replaced_ = std::move(assembly.replaced);
+    force_ = options.half;
 }
 
 void Volume::begin_with(Superblock superblock)

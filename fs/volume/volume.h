@@ -366,6 +366,7 @@ private:
     Status write_to_successor() CW_REQUIRES(commit_thread_);
     // Its steps, once the target is to take over.
     Status hand_over() CW_REQUIRES(commit_thread_);
+    Status go_on_taking_over() CW_REQUIRES(commit_thread_);
     void keep_source() CW_REQUIRES(commit_thread_);
     bool erase_source(BlockDevice* device);
     [[nodiscard]] Superblock with_successor() const CW_REQUIRES(commit_thread_);
@@ -499,6 +500,12 @@ private:
     std::vector<std::pair<VolumeAddress, Generation>> stale_before_ CW_GUARDED_BY(commit_thread_);
     // Took over with the last one, under another id before.
     MemberId successor_ CW_GUARDED_BY(commit_thread_);
+    bool took_over_ CW_GUARDED_BY(commit_thread_) = false;  // with the last one, which is not settled
+    // Found by open(), for begin_writing(): whose successor may be known to nobody else, and the device that
+    // it had.
+    MemberId taken_over_ CW_GUARDED_BY(commit_thread_);
+    std::unique_ptr<BlockDevice> replaced_ CW_GUARDED_BY(commit_thread_);
+    bool force_ CW_GUARDED_BY(commit_thread_) = false;  // MountOptions::half
     // Found by open(), for begin_writing().
     std::vector<DamagedSlots> damaged_slots_ CW_GUARDED_BY(commit_thread_);
     // Older than the table says; until a map that says so is durable their rings are all that tells.

@@ -168,8 +168,10 @@ Status Volume::make_durable(MapWrite how, Generation generation, const BlockRef&
             next_.map = committed_.map;
         }
         map_changed_ = false;
+        // That all know of a successor one more says, to mounts at which many are away.
+        const bool took_over = std::exchange(took_over_, false);
         // A member that failed while its superblock was written is still called present by the others'.
-        if (!record_away())
+        if (!record_away() && !took_over)
             return {};
         generation = generation.next();
     }
@@ -276,6 +278,7 @@ Status Volume::begin_writing()
     for (const MemberId id : damaged_rings_)
         members_.count(id, MemberCounter::kSuperblock);
     damaged_rings_.clear();
+    CW_TRY(go_on_taking_over());
     CW_TRY(erase_slots(members_, damaged_slots_));
     damaged_slots_.clear();
     // Neighbours that a crash left one commit apart are alike again before anything else is written.
@@ -292,7 +295,7 @@ Status Volume::begin_writing()
         std::any_of(committed_.members.begin(), committed_.members.end(), [&](const MemberRecord& record) {
             return record.state != MemberState::kPresent && members_.device(record.id) != nullptr;
         });
-    if (!degraded() && !returned && !map_changed_)
+    if (!degraded() && !returned && !map_changed_ && taken_over_.value == 0)
         return {};
     const Generation generation = committed_.generation.next();
     const bool new_epoch = degraded();
@@ -306,6 +309,9 @@ Status Volume::begin_writing()
     }
     uint64_t covered = 0;
     CW_TRY(make_durable(MapWrite::kNow, generation, committed_.root, covered));
+    if (std::exchange(taken_over_, {}).value != 0)
+        members_.set_quorums({quorum_of(committed_, committed_)});
+    replaced_.reset();
     // They are known by their epoch, and the history drops the oldest.
     for (const MemberRecord& spare : committed_.spares)
         if (BlockDevice* const device = spares_.device(spare.id); device != nullptr && new_epoch)

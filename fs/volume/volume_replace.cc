@@ -208,6 +208,18 @@ void Volume::keep_source()
     std::erase(away_, source);
 }
 
+// Power failed in the middle of that: it goes on, before anybody else gets the superblock.
+Status Volume::go_on_taking_over()
+{
+    if (taken_over_.value == 0)
+        return {};
+    std::vector<MemberSet::Quorum> quorums = {quorum_of(committed_, committed_)};
+    const bool erased = replaced_ != nullptr && erase_source(replaced_.get());
+    if (!erased && !force_)
+        quorums.push_back(quorum_without(committed_, taken_over_));
+    return members_.require(std::move(quorums)) ? Err::kOk : Err::kTooManyFaults;
+}
+
 Status Volume::hand_over()
 {
     const ReplaceRecord replace = next_.replace;
@@ -235,10 +247,7 @@ Status Volume::hand_over()
     std::vector<MemberSet::Quorum> quorums = {quorum_of(next, next)};
     if (!erase_source(old)) {
         // It and those that get no such superblock must not be a majority by the table before.
-        MemberSet::Quorum others = quorums.front();
-        std::erase(others.members, replace.source);
-        others.count = voter_count(next) + 1 - needed_for_writing(voter_count(next), false);
-        quorums.push_back(std::move(others));
+        quorums.push_back(quorum_without(next, replace.source));
     }
     if (!members_.require(std::move(quorums)))
         return Err::kTooManyFaults;
@@ -246,6 +255,7 @@ Status Volume::hand_over()
     members_.reset_counters(replace.source);
     std::erase(away_, replace.source);
     successor_ = replace.target;
+    took_over_ = true;
     open_whole_groups();
     return {};
 }

@@ -220,3 +220,54 @@ TEST_CASE("half: a member that is being filled may fail, and the half writes on"
         REQUIRE(volume.unmount().ok());
     }
 }
+
+TEST_CASE("half: of the only member and its successor one goes on after a power cut")
+{
+    constexpr VolumeShape kAlone{1, 160 * kMiB, ProfileId::kSingle, ProfileId::kSingle, 16 * kKiB};
+    Prng prng(seed());
+    int successor_goes = 0, source_goes = 0, forced = 0;
+    for (uint64_t cut = 0, events = 1; cut <= events; ++cut) {
+        CAPTURE(cut);
+        SimVolume volume(kAlone);
+        make_and_mount(volume);
+        const Contents contents = fill(volume.fs(), prng, kMiB);
+        const uint32_t device = volume.add_device(kAlone.member_bytes);
+        std::string why;
+        REQUIRE(volume.fs().committer.replace_member({1}, volume.borrow_one(device), why).ok());
+        const uint64_t begin = volume.power().events();
+        if (cut > 0)
+            volume.power().arm(cut);
+        for (int step = 0; step < 2000 && volume.fs().replace_step(); ++step)
+            continue;
+        events = cut == 0 ? volume.power().events() - begin : events;
+        volume.power_cut(prng);
+        volume.power().turn_on();
+        const auto goes = [&](uint32_t absent, bool half) {
+            MountOptions options = degraded_options();
+            options.half = half;
+            if (!volume.mount(options, why, {absent}).ok())
+                return false;
+            require_contents(volume.fs(), contents);
+            const bool written = !volume.fs().store.service.read_only();
+            if (written)
+                REQUIRE(volume.unmount().ok());
+            else
+                volume.kill();
+            return written;
+        };
+        const bool successor = goes(0, false);
+        const bool source = goes(device, false);
+        CHECK_FALSE((successor && source));
+        CHECK((successor || cut > 0));
+        successor_goes += successor ? 1 : 0;
+        source_goes += source ? 1 : 0;
+        // The source is gone, and nobody can tell: the user may say so.
+        if (!successor && !source) {
+            ++forced;
+            CHECK(goes(0, true));
+        }
+    }
+    CHECK(successor_goes > 0);
+    CHECK(source_goes > 0);
+    CHECK(forced > 0);
+}

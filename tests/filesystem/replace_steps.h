@@ -53,6 +53,29 @@ inline void require_redundant(SimVolume& volume, const Contents& contents, uint3
     require_contents(volume.fs(), contents);
 }
 
+// Until only the last step is due.
+inline uint32_t up_to_taking_over(SimVolume& volume)
+{
+    const uint32_t device = start(volume);
+    for (int step = 0; step < 2000; ++step) {
+        const ReplaceStatus status = volume.fs().committer.replace.status();
+        if (status.groups_copied == status.groups_total)
+            break;
+        REQUIRE(volume.fs().replace_step());
+    }
+    return device;
+}
+
+// Devices without a superblock.
+inline std::vector<uint32_t> blank_ones(SimVolume& volume)
+{
+    std::vector<uint32_t> blank;
+    for (uint32_t index = 0; index < volume.member_count(); ++index)
+        if (!read_rings(*volume.borrow_one(index)).ok())
+            blank.push_back(index);
+    return blank;
+}
+
 // Where a group of that content begins on the device.
 inline uint64_t column_begin(SimVolume& volume, uint32_t device, uint32_t content)
 {

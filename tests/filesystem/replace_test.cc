@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A member in service is replaced: what its successor has in the end, whatever fails on the way.
+#include <tuple>
+
 #include "fs/maintain/damaged_files.h"
 #include "tests/filesystem/replace_steps.h"
 #include "tests/support/mutant_scope.h"
@@ -188,6 +190,151 @@ TEST_CASE("replace: power fails at every write, and one of the two devices is th
     CHECK(old > 5 / kCutStep);
     CHECK(renewed > 2 / kCutStep);
     CHECK(unfinished > 10 / kCutStep);
+}
+
+namespace {
+
+// Whether a mount of these devices writes; it writes that file then.
+bool goes_on(SimVolume& volume, const std::vector<uint32_t>& there, const std::string& name,
+             const std::vector<std::byte>& content, const Contents& contents, bool half = false)
+{
+    std::vector<uint32_t> absent = blank_ones(volume);
+    for (uint32_t index = 0; index < volume.member_count(); ++index)
+        if (std::find(there.begin(), there.end(), index) == there.end())
+            absent.push_back(index);
+    MountOptions options = degraded_options();
+    options.half = half;
+    std::string why;
+    if (!volume.mount(options, why, absent).ok())
+        return false;
+    require_contents(volume.fs(), contents);
+    const bool written = !volume.fs().store.service.read_only();
+    CHECK((written || volume.fs().volume->read_only_reason() != nullptr));
+    if (written) {
+        write_file(volume.fs(), name, content);
+        REQUIRE(volume.fs().step(true).ok());
+    }
+    volume.kill();
+    return written;
+}
+
+// A volume whose power failed at that event of taking over, or (0) afterwards: with its successor, and with
+// the source, there is the least majority of the members by one of the tables.
+struct CutApart {
+    CutApart(const VolumeShape& shape, Prng& prng, uint64_t cut) : volume(shape)
+    {
+        make_and_mount(volume);
+        contents = fill(volume.fs(), prng, kMiB);
+        device = up_to_taking_over(volume);
+        const uint64_t begin = volume.power().events();
+        if (cut > 0)
+            volume.power().arm(cut);
+        run(volume);
+        events = volume.power().events() - begin;
+        volume.power_cut(prng);
+        volume.power().turn_on();
+        for (uint32_t index = 0; index < volume.member_count(); ++index)
+            if (index != kSourceDevice && index != device)
+                (with_successor.size() < shape.member_count / 2 ? with_successor : with_source)
+                    .push_back(index);
+        with_successor.push_back(device);
+        with_source.push_back(kSourceDevice);
+    }
+
+    SimVolume volume;
+    Contents contents;
+    std::vector<uint32_t> with_successor, with_source;
+    uint32_t device = 0;
+    uint64_t events = 0;  // until it is done, if power does not fail
+};
+
+}  // namespace
+
+TEST_CASE("replace: power fails as the successor takes over, and of two parts only one goes on writing")
+{
+    constexpr VolumeShape kOdd{3, kMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, 16 * kKiB};
+    enum class First : uint8_t { kSuccessor, kBoth, kSource, kForced };
+    Prng prng(seed());
+    for (const VolumeShape& shape : {kOdd, kRaid6})
+        for (const First first : {First::kSuccessor, First::kBoth, First::kSource, First::kForced}) {
+            int before = 0, after = 0;
+            const uint64_t events = CutApart(shape, prng, 0).events;
+            for (uint64_t cut = 0; cut <= events; ++cut) {
+                CAPTURE(shape.member_count);
+                CAPTURE(static_cast<int>(first));
+                CAPTURE(cut);
+                CutApart apart(shape, prng, cut);
+                SimVolume& volume = apart.volume;
+                Contents contents = apart.contents;
+                // With both the first part is a majority anyhow.
+                if (first == First::kBoth)
+                    apart.with_successor.push_back(kSourceDevice);
+                const auto successor = read_rings(*volume.borrow_one(apart.device));
+                const bool taken = successor.ok() && successor->valid.front().member_id == kSource;
+                const auto content = random_content(prng, 100 * kKiB);
+                const auto& [one, other] = first == First::kSource
+                                               ? std::tie(apart.with_source, apart.with_successor)
+                                               : std::tie(apart.with_successor, apart.with_source);
+                const bool goes =
+                    goes_on(volume, one, "one", content, apart.contents, first == First::kForced);
+                const bool shared =
+                    !read_rings(*volume.borrow_one(kSourceDevice)).ok() ? false : first == First::kBoth;
+                const bool too =
+                    first != First::kForced && goes_on(volume, other, "other", content, apart.contents);
+                CHECK((!goes || !too || shared));
+                CHECK((goes || cut > 0 || first == First::kSource));
+                CHECK((goes || !taken || first != First::kForced));
+                before += goes ? 1 : 0;
+                after += too ? 1 : 0;
+                if (goes)
+                    contents["one"] = content;
+                if (too)
+                    contents["other"] = content;
+                std::string why;
+                const Status all = volume.mount(manual_options(), why, blank_ones(volume));
+                REQUIRE_MESSAGE(all.ok(), why);
+                require_contents(volume.fs(), contents);
+            }
+            CHECK(before > 3);
+            CHECK((after > 3 || first == First::kBoth || first == First::kForced));
+        }
+}
+
+// Of the last superblocks of the source nothing is left, of older ones all.
+TEST_CASE("replace: power fails as the source is erased, which was a member for longer")
+{
+    Prng prng(seed());
+    int torn = 0;
+    const uint64_t events = CutApart(kRaid5, prng, 0).events;
+    for (uint64_t cut = 1; cut <= events; ++cut) {
+        CAPTURE(cut);
+        CutApart apart(kRaid5, prng, cut);
+        SimVolume& volume = apart.volume;
+        const auto reading = read_rings(*volume.borrow_one(kSourceDevice));
+        const auto taken = read_rings(*volume.borrow_one(apart.device));
+        if (!reading.ok() || !taken.ok() || taken->valid.front().member_id != kSource)
+            continue;
+        const std::vector<std::byte> zeros(kSuperblockSlotBytes);
+        bool older = false;
+        for (const Superblock& one : reading->valid) {
+            older = older || !one.replace.active();
+            for (const uint64_t ring : kSuperblockRingOffset)
+                if (one.replace.active())
+                    volume.member(kSourceDevice)
+                        .poke(ring + one.generation.value % kSuperblockSlotCount * kSuperblockSlotBytes,
+                              zeros);
+        }
+        REQUIRE(older);
+        ++torn;
+        std::string why;
+        const Status all = volume.mount(manual_options(), why);
+        REQUIRE_MESSAGE(all.ok(), why);
+        CHECK(is_member(volume, apart.device));
+        CHECK_FALSE(volume.fs().volume->degraded());
+        require_contents(volume.fs(), apart.contents);
+        CHECK(read_rings(*volume.borrow_one(kSourceDevice)).err() == Err::kNotFound);
+    }
+    CHECK(torn > 0);
 }
 
 TEST_CASE("replace: mounts go on with it, without copying again what was copied")
