@@ -109,6 +109,17 @@ private:
                                const GroupNumbers& numbers) const;
     Status assess_room(const BalanceOptions& options, const BalanceRecord& record, BalancePlan& plan,
                        std::string& why) const;
+    struct NodeNumbers;
+    [[nodiscard]] NodeNumbers node_numbers(const BalanceOptions& options, const BalanceRecord& record) const;
+    struct Packing;
+    [[nodiscard]] Packing packing(uint64_t usage_most) const;
+    struct NodeSlots;
+    [[nodiscard]] uint64_t node_slots(const BalanceOptions& options, const BalanceRecord& record,
+                                      const NodeSlots& of, Volume::NodeDemand demand) const;
+    [[nodiscard]] BalancePlan::Room room_for_nodes(const BalanceOptions& options, const BalanceRecord& record,
+                                                   const BalancePlan& plan, const Packing& packed) const;
+    [[nodiscard]] std::string advice_for_nodes(const BalanceOptions& options, const BalanceRecord& record,
+                                               const BalancePlan& plan) const;
     Status assess_nodes(const BalanceOptions& options, const BalanceRecord& record, BalancePlan& plan,
                         std::string& why) const;
     [[nodiscard]] std::vector<GroupNumbers> chosen(uint32_t content) const;

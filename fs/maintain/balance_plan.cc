@@ -3,6 +3,7 @@
 #include "fs/maintain/balance_plan.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "base/text.h"
@@ -28,12 +29,24 @@ BalancePlan::Room tighter(const BalancePlan::Room& one, const BalancePlan::Room&
     return left(one) <= left(other) ? one : other;
 }
 
-Status no_room(std::string& why, const std::string& of_what, const BalancePlan::Room& room)
+std::string files_to_remove(const BalancePlan::Room& room)
+{
+    return "remove files of " + size_text(room.needed - room.there) + " or more, or add devices";
+}
+
+Status no_room(std::string& why, const std::string& of_what, const BalancePlan::Room& room,
+               const std::string& advice)
 {
     return refuse_plan(why, Err::kNoSpace,
                        "there is no room for " + of_what + ": " + size_text(room.needed) +
-                           " would be needed, and there are " + size_text(room.there) + "; remove files of " +
-                           size_text(room.needed - room.there) + " or more, or add devices");
+                           " would be needed, and there are " + size_text(room.there) + "; " + advice);
+}
+
+// Half of what is kept ahead of commits, in a group that adds to it: by a quarter of its size.
+uint64_t grown_ahead(const Store& store, uint32_t content)
+{
+    const uint64_t ahead = metadata_ahead(store, content);
+    return std::max(ahead / 2, std::min(store.allocator.numbers(content).whole_blocks / 3, ahead * 2 / 3));
 }
 
 std::string moved_text(const BalanceOptions& options, const char* content, const Profile& profile)
@@ -169,44 +182,116 @@ bool Balance::selects(const BalanceRecord& record, const VolumeProfiles& profile
            numbers.live_blocks * 100 <= record.usage_max * numbers.total_blocks;
 }
 
-// Room for new groups of nodes: for the first one to be emptied now, and in the end for all, beside the data
-// that moves as well.
-Status Balance::assess_nodes(const BalanceOptions& options, const BalanceRecord& record, BalancePlan& plan,
-                             std::string& why) const
+// Of groups of nodes: what is in those that it empties, and what is free in the others.
+struct Balance::NodeNumbers {
+    uint64_t moving = 0, largest = 0;
+    uint64_t first = UINT64_MAX;  // in the emptiest
+    uint64_t first_of_files = UINT64_MAX, first_of_system = UINT64_MAX;  // in that which has such nodes
+    uint64_t staying = 0, staying_for_files = 0, staying_for_system = 0;
+};
+
+Balance::NodeNumbers Balance::node_numbers(const BalanceOptions& options, const BalanceRecord& record) const
 {
-    const Profile& profile = *find_profile(options.profiles.metadata);
-    const Volume& volume = store_.volume;
-    uint64_t moving = 0, staying = 0, largest = 0, first = UINT64_MAX;
+    NodeNumbers nodes;
     for (const GroupNumbers& numbers : store_.allocator.group_numbers(kGroupMetadata | kGroupSystem)) {
-        if (!selects(record, options.profiles, numbers)) {
-            staying += numbers.open() ? numbers.free_row_blocks : 0;
-            continue;
+        const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
+        const uint32_t content = group ? group->record.content : 0;
+        const uint64_t free_blocks = numbers.open() ? numbers.free_row_blocks : 0;
+        const bool moves = selects(record, options.profiles, numbers);
+        for (const auto& [one, first, staying] :
+             {std::tuple(kGroupMetadata | kGroupSystem, &nodes.first, &nodes.staying),
+              std::tuple(uint32_t{kGroupMetadata}, &nodes.first_of_files, &nodes.staying_for_files),
+              std::tuple(uint32_t{kGroupSystem}, &nodes.first_of_system, &nodes.staying_for_system)}) {
+            if ((content & one) == 0)
+                continue;
+            *first = moves ? std::min(*first, numbers.live_blocks) : *first;
+            *staying += moves ? 0 : free_blocks;
         }
-        moving += numbers.live_blocks;
-        largest = std::max(largest, numbers.total_blocks);
-        first = std::min(first, numbers.live_blocks);
+        nodes.moving += moves ? numbers.live_blocks : 0;
+        nodes.largest = moves ? std::max(nodes.largest, numbers.total_blocks) : nodes.largest;
     }
-    if (moving == 0)
-        return {};
-    const SpaceNumbers data = store_.allocator.numbers(kGroupData);
-    const uint64_t reserved = store_.ledger.reserved_data();
-    // New nodes have what is kept for them, or what `left` blocks of data do not need.
-    const auto room = [&](bool emptied, uint64_t left, uint64_t to_place, uint64_t in_groups) {
-        const bool may_plan = volume.degraded() || volume.keeps_slots_for(kGroupMetadata, options.profiles) ||
-                              left > data_beside_nodes(store_, profile);
-        return staying + (may_plan
-                              ? volume.node_potential_in_balance(record, options.profiles, emptied,
-                                                                 to_place - std::min(to_place, in_groups))
-                              : 0);
-    };
-    // What is kept ahead of commits grows with new groups.
+    return nodes;
+}
+
+// Data groups that -dusage= would empty first, and where what is in them goes.
+struct Balance::Packing {
+    std::vector<VolumeAddress> groups;
+    uint64_t placed_blocks = 0;  // in them, and as much as one of them holds: its slots come free last
+    uint64_t free_blocks = 0;  // in them
+};
+
+Balance::Packing Balance::packing(uint64_t usage_most) const
+{
+    Packing packing;
+    uint64_t largest = 0;
+    for (const GroupNumbers& numbers : store_.allocator.group_numbers(kGroupData)) {
+        if (!numbers.open() || numbers.live_blocks == 0 ||
+            numbers.live_blocks * 100 > usage_most * numbers.total_blocks)
+            continue;
+        packing.groups.push_back(numbers.address);
+        packing.placed_blocks += numbers.live_blocks;
+        packing.free_blocks += numbers.free_row_blocks + numbers.partial_row_blocks;
+        largest = std::max(largest, numbers.total_blocks);
+    }
+    std::sort(packing.groups.begin(), packing.groups.end());
+    packing.placed_blocks += largest;
+    return packing;
+}
+
+// The slots of groups of nodes, as a balance asks for them.
+struct Balance::NodeSlots {
+    bool emptied;  // of the groups that it empties as well
+    uint64_t left_blocks;  // of data
+    uint64_t to_place, in_groups;  // data beside nodes, and what of it groups that are there have room for
+};
+
+// New nodes have what is kept for them, or what data that is left does not need.
+uint64_t Balance::node_slots(const BalanceOptions& options, const BalanceRecord& record, const NodeSlots& of,
+                             Volume::NodeDemand demand) const
+{
+    const Volume& volume = store_.volume;
+    if (demand.files && !volume.degraded() && !volume.keeps_slots_for(kGroupMetadata, options.profiles) &&
+        of.left_blocks <= data_beside_nodes(store_, *find_profile(options.profiles.metadata)))
+        return 0;
+    demand.data_blocks = of.to_place - std::min(of.to_place, of.in_groups);
+    return volume.node_potential_in_balance(record, options.profiles, of.emptied, demand);
+}
+
+// For the first group to be emptied now, and in the end for all, beside the data that moves as well.
+BalancePlan::Room Balance::room_for_nodes(const BalanceOptions& options, const BalanceRecord& record,
+                                          const BalancePlan& plan, const Packing& packed) const
+{
+    const NodeNumbers nodes = node_numbers(options, record);
+    const bool apart = find_profile(options.profiles.metadata)->parity > 0;
+    const bool of_files = !apart || nodes.first_of_files != UINT64_MAX;
     const uint64_t ahead = metadata_ahead(store_, kGroupMetadata);
-    const uint64_t left_now = store_.ledger.data_available();
-    const uint64_t in_groups = data.free_row_blocks + data.partial_row_blocks;
-    const BalancePlan::Room first_one{(ahead / 2 + first * 5 / 3) * kBlockBytes,
-                                      room(false, left_now, reserved, in_groups) * kBlockBytes};
-    BalancePlan::Room all{(moving + largest + ahead / 2) * kBlockBytes,
-                          room(true, left_now, reserved, in_groups) * kBlockBytes};
+    const SpaceNumbers data = store_.allocator.numbers(kGroupData);
+    const uint64_t free_blocks = data.free_row_blocks + data.partial_row_blocks;
+    NodeSlots slots{.emptied = false,
+                    .left_blocks = store_.ledger.data_available(),
+                    .to_place = store_.ledger.reserved_data() + packed.placed_blocks,
+                    .in_groups = free_blocks - std::min(free_blocks, packed.free_blocks)};
+    Volume::NodeDemand demand{
+        .data_blocks = 0, .system_blocks = 0, .files = of_files, .packed = packed.groups};
+    BalancePlan::Room tightest{0, UINT64_MAX};
+    // Where other trees than those of files have groups of their own, they need these at the same time. What
+    // is kept ahead of commits grows with new groups.
+    if (apart && nodes.first_of_system != UINT64_MAX) {
+        const uint64_t needed = grown_ahead(store_, kGroupSystem) + nodes.first_of_system * 5 / 3;
+        demand.system_blocks = needed - std::min(needed, nodes.staying_for_system);
+        demand.files = false;
+        tightest = {needed * kBlockBytes,
+                    (nodes.staying_for_system + node_slots(options, record, slots, demand)) * kBlockBytes};
+        demand.files = of_files;
+    }
+    if (of_files) {
+        const uint64_t first = apart ? nodes.first_of_files : nodes.first;
+        const uint64_t staying = apart ? nodes.staying_for_files : nodes.staying;
+        tightest = tighter(tightest, {(ahead / 2 + first * 5 / 3) * kBlockBytes,
+                                      (staying + node_slots(options, record, slots, demand)) * kBlockBytes});
+    }
+    slots.emptied = true;
+    BalancePlan::Room all{(nodes.moving + nodes.largest + ahead / 2) * kBlockBytes, 0};
     if (options.member.value != 0) {
         // Data moves as well, and nodes are planned ahead before it has all moved.
         uint64_t moving_data = 0, staying_data = 0, largest_data = 0;
@@ -217,14 +302,44 @@ Status Balance::assess_nodes(const BalanceOptions& options, const BalanceRecord&
             staying_data +=
                 !moves && numbers.open() ? numbers.free_row_blocks + numbers.partial_row_blocks : 0;
         }
-        all = {(moving + std::max(largest + ahead / 2, ahead)) * kBlockBytes,
-               room(true, plan.left_blocks, reserved + moving_data + largest_data, staying_data) *
-                   kBlockBytes};
+        slots.left_blocks = plan.left_blocks;
+        slots.to_place += moving_data + largest_data;
+        slots.in_groups = staying_data;
+        all.needed = (nodes.moving + std::max(nodes.largest + ahead / 2, ahead)) * kBlockBytes;
     }
-    plan.metadata = tighter(first_one, all);
+    all.there = (nodes.staying + node_slots(options, record, slots, demand)) * kBlockBytes;
+    return tighter(tightest, all);
+}
+
+// Slots come free only with whole groups of data: by packing them, where that suffices.
+std::string Balance::advice_for_nodes(const BalanceOptions& options, const BalanceRecord& record,
+                                      const BalancePlan& plan) const
+{
+    if (options.member.value != 0)
+        return files_to_remove(plan.metadata);
+    const std::string command = "cowraid balance start -dusage=";
+    for (uint64_t usage = 10; usage < 100; usage += 10) {
+        const Packing packed = packing(usage);
+        if (packed.groups.empty())
+            continue;
+        const BalancePlan::Room room = room_for_nodes(options, record, plan, packed);
+        if (room.there >= room.needed)
+            return command + std::to_string(usage) +
+                   " makes room for it: it packs data into fewer block groups";
+    }
+    return "remove files and pack the others into fewer block groups (" + command + "90), or add devices";
+}
+
+Status Balance::assess_nodes(const BalanceOptions& options, const BalanceRecord& record, BalancePlan& plan,
+                             std::string& why) const
+{
+    if (node_numbers(options, record).moving == 0)
+        return {};
+    plan.metadata = room_for_nodes(options, record, plan, {});
     if (plan.metadata.there >= plan.metadata.needed)
         return {};
-    return no_room(why, moved_text(options, "metadata", profile), plan.metadata);
+    return no_room(why, moved_text(options, "metadata", *find_profile(options.profiles.metadata)),
+                   plan.metadata, advice_for_nodes(options, record, plan));
 }
 
 // Room for the first group there must be now. Room for the last one there must be while its own slots are not
@@ -267,7 +382,7 @@ Status Balance::assess_room(const BalanceOptions& options, const BalanceRecord& 
         plan.data =
             first == UINT64_MAX ? all : tighter({(first + reserved) * kBlockBytes, now * kBlockBytes}, all);
     if (plan.data.there < plan.data.needed)
-        return no_room(why, moved_text(options, "data", profile), plan.data);
+        return no_room(why, moved_text(options, "data", profile), plan.data, files_to_remove(plan.data));
     const SpaceNumbers data = store_.allocator.numbers(kGroupData);
     plan.offered_blocks = data.free_row_blocks + data.partial_row_blocks + data.degraded_row_blocks +
                           data.degraded_partial_row_blocks + slots_now;

@@ -103,8 +103,13 @@ void EmptyGroups::choose(uint32_t content)
         };
         const bool spare = chosen != balanced.end() ||
                            (spare_in(kGroupData) && spare_in(kGroupMetadata) && spare_in(kGroupSystem));
+        // What a balance of nodes waits for is not given up for a wider one: the next plan, with its slots
+        // not back yet, may be no wider, and so on.
+        const bool awaited = ((group->record.content & kGroupMetadata) != 0 && file_nodes > 0) ||
+                             ((group->record.content & kGroupSystem) != 0 && system_nodes > 0);
         // A writer who waits alone gets what there is for data.
-        if ((!spare && !replaceable(address)) || (content == kGroupData && store_.data_turns.exclusive()))
+        if ((!spare && ((awaited && is_whole) || !replaceable(address))) ||
+            (content == kGroupData && store_.data_turns.exclusive()))
             continue;
         if (!give_up_room(content == kGroupData ? kGroupData : group->record.content, blocks))
             continue;

@@ -35,7 +35,8 @@ uint64_t offered_blocks(const Store& store, uint64_t potential)
            data.degraded_partial_row_blocks + potential;
 }
 
-bool may_plan(Store& store, uint32_t content, const PlanWith& with)
+// `needed`: the balance under way waits for it, and was let begin because there are slots for it.
+bool may_plan(Store& store, uint32_t content, const PlanWith& with, bool needed)
 {
     if (with.slots == Slots::kAny)
         return true;
@@ -48,8 +49,10 @@ bool may_plan(Store& store, uint32_t content, const PlanWith& with)
     // Beyond what is kept a group may cost data one of its own on each member that it is on.
     if (content == kGroupData || store.volume.keeps_slots_for(content, store.volume.profiles()))
         return true;
-    if (store.ledger.data_available() <= data_beside_nodes(store, store.volume.profile_for(content)) ||
-        store.volume.potential_blocks(content, with.members) == 0)
+    if (!needed &&
+        store.ledger.data_available() <= data_beside_nodes(store, store.volume.profile_for(content)))
+        return false;
+    if (store.volume.potential_blocks(content, with.members) == 0)
         return false;
     // There may be no groups of data just now: all that writers were told is in slots.
     return store.ledger.try_lower_room(
@@ -58,9 +61,9 @@ bool may_plan(Store& store, uint32_t content, const PlanWith& with)
 
 // Until `room` is `wanted_blocks`, or there are no slots: the budget tells writers.
 Status plan_until(Store& store, uint32_t content, uint64_t wanted_blocks, const PlanWith& with,
-                  uint64_t& room)
+                  uint64_t& room, bool needed = false)
 {
-    while (room < wanted_blocks && may_plan(store, content, with)) {
+    while (room < wanted_blocks && may_plan(store, content, with, needed)) {
         const uint64_t before = store.volume.map().groups.size();
         const Status planned = store.volume.plan_group(content, with.members, with.slots, store.allocator);
         if (planned.err() == Err::kNoSpace)
@@ -160,15 +163,43 @@ uint64_t data_ahead(const Store& store)
 
 namespace {
 
+// In groups that were planned for a balance as well, which the next map says of first. One for nodes of all
+// trees counts for both contents.
+uint64_t planned_room(const Store& store, uint32_t content)
+{
+    uint64_t blocks = 0;
+    for (const GroupRecord& group : store.volume.map().groups)
+        if ((group.content & content) != 0 && group.created_generation > store.volume.superblock().generation)
+            blocks += geometry_of(group).data_blocks();
+    return blocks;
+}
+
 // Groups with all their members first. Of the others what is free counts as there, ensure_room() opens them;
 // only where that is too little the members that are away take part.
 Status plan_nodes_ahead(Store& store, uint32_t content)
 {
-    const uint64_t ahead = metadata_ahead(store, content) + nodes_to_move(store, content);
-    uint64_t room = lasting_room(store, content);
+    const uint64_t moving = nodes_to_move(store, content);
+    const uint64_t ahead = metadata_ahead(store, content) + moving;
+    uint64_t room = lasting_room(store, content) + (moving > 0 ? planned_room(store, content) : 0);
     CW_TRY(plan_until(store, content, ahead, {Slots::kBesideKept, SlotMembers::kPresent}, room));
     room += store.allocator.numbers(content).degraded_row_blocks;
     return plan_until(store, content, ahead, {Slots::kBesideKept, SlotMembers::kAll}, room);
+}
+
+// What the next group of nodes that the balance empties waits for, where it has room nowhere else. A group
+// for system trees is a mirror on few members, and comes first: one of files takes a slot of every member.
+Status plan_nodes_for_balance(Store& store)
+{
+    for (const uint32_t content : {kGroupSystem, kGroupMetadata}) {
+        const uint64_t nodes = nodes_to_move(store, content);
+        if (nodes == 0)
+            continue;
+        uint64_t room = lasting_room(store, content) + planned_room(store, content);
+        // What is kept ahead of commits grows with the group.
+        CW_TRY(plan_until(store, content, metadata_ahead(store, content) * 2 / 3 + nodes * 4 / 3,
+                          {Slots::kBesideKept, SlotMembers::kPresent}, room, true));
+    }
+    return {};
 }
 
 }  // namespace
@@ -192,6 +223,7 @@ void sort_degraded_groups(Store& store)
 Status plan_ahead(Store& store)
 {
     sort_degraded_groups(store);
+    CW_TRY(plan_nodes_for_balance(store));
     CW_TRY(plan_nodes_ahead(store, kGroupMetadata));
     if (nodes_apart(store))
         CW_TRY(plan_nodes_ahead(store, kGroupSystem));

@@ -205,11 +205,18 @@ public:
     [[nodiscard]] uint64_t potential_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
                                                 bool emptied) const;
 
-    // The same of nodes of file trees, beside a group for those of the other trees where these have their
-    // own, and `data_blocks` of data.
+    // What the slots are asked for, of which groups of nodes are made.
+    struct NodeDemand {
+        uint64_t data_blocks;  // that they must hold beside nodes
+        uint64_t system_blocks;  // of other trees than those of files, where these have groups of their own
+        bool files;  // or of these alone
+        std::vector<VolumeAddress> packed;  // data groups whose slots are free by then, by rising addresses
+    };
+    // The same of nodes of file trees, beside `demand`, of which groups are made first. Not `files`: of nodes
+    // of the other trees. 0 when there is no room for `demand`.
     [[nodiscard]] uint64_t node_potential_in_balance(const BalanceRecord& balance,
                                                      const VolumeProfiles& profiles, bool emptied,
-                                                     uint64_t data_blocks) const;
+                                                     const NodeDemand& demand) const;
 
     // What the next superblock says of the last scrub, and the next map of groups that it found as they must
     // be. Address 0 stands for all groups with mirrored nodes.

@@ -2,6 +2,7 @@
 // What a balance says of groups: which it empties, and as what new ones are made meanwhile; and what a scrub
 // says of them.
 #include <algorithm>
+#include <iterator>
 
 #include "format/feature_table.h"
 #include "fs/volume/volume.h"
@@ -127,22 +128,30 @@ uint64_t Volume::potential_in_balance(const BalanceRecord& balance, const Volume
 }
 
 uint64_t Volume::node_potential_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
-                                           bool emptied, uint64_t data_blocks) const
+                                           bool emptied, const NodeDemand& demand) const
 {
     commit_thread_.assert_here();
     const uint32_t content = balance.member.value != 0 ? kAllContent : kGroupMetadata | kGroupSystem;
-    const std::vector<VolumeAddress> leaving = emptied_groups(balance, profiles, emptied ? content : 0);
+    const std::vector<VolumeAddress> emptied_ones = emptied_groups(balance, profiles, emptied ? content : 0);
+    std::vector<VolumeAddress> leaving;
+    std::set_union(emptied_ones.begin(), emptied_ones.end(), demand.packed.begin(), demand.packed.end(),
+                   std::back_inserter(leaving));
     MutexLock lock(mutex_);
     const SlotAllocator slots = slots_in_balance(balance, leaving);
     const Profile& metadata = *find_profile(profiles.metadata);
     const Profile& system = system_profile_of(metadata);
-    std::vector<SlotAllocator::Share> beside{{find_profile(profiles.data), data_blocks}};
-    if (metadata.parity > 0) {
-        if (slots.potential_blocks(system, identity_.chunk_bytes, beside, SlotMembers::kPresentFirst) == 0)
+    const auto potential = [&](const Profile& profile, const std::vector<SlotAllocator::Share>& beside) {
+        return slots.potential_blocks(profile, identity_.chunk_bytes, beside, SlotMembers::kPresentFirst);
+    };
+    std::vector<SlotAllocator::Share> beside{{find_profile(profiles.data), demand.data_blocks}};
+    if (metadata.parity == 0 || !demand.files)
+        return potential(system, beside);
+    if (demand.system_blocks > 0) {
+        if (potential(system, beside) < demand.system_blocks)
             return 0;
-        beside.push_back({&system, 1});
+        beside.push_back({&system, demand.system_blocks});
     }
-    return slots.potential_blocks(metadata, identity_.chunk_bytes, beside, SlotMembers::kPresentFirst);
+    return potential(metadata, beside);
 }
 
 }  // namespace cowraid

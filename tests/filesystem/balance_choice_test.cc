@@ -341,3 +341,124 @@ TEST_CASE("balance: metadata that filters let through moves to the end, or is re
     });
     CHECK(refused < levels.size());
 }
+
+namespace {
+
+struct UnderParity {
+    std::vector<uint64_t> member_mib;
+    ProfileId data, from, to;
+    uint64_t reserved_percent;  // of what is available in the end
+};
+
+// Files of a MiB, to what is left. False: it does not fit.
+bool fill_until(Filesystem& fs, Prng& prng, Contents& contents, uint64_t available_mib)
+{
+    for (int number = 0; fs.statistics().available_blocks * kBlockBytes > available_mib * kMiB; ++number) {
+        const std::string name = "file" + std::to_string(number);
+        contents[name] = random_content(prng, kMiB);
+        write_file(fs, name, contents[name]);
+        if (number % 8 == 0 && !fs.step(true).ok())
+            return false;
+    }
+    return fs.step(true).ok();
+}
+
+void reserve_percent(Filesystem& fs, uint64_t percent)
+{
+    const Result<Attributes> made = fs.names.make_node(kRoot, "reserved", S_IFREG | 0644, 0, {});
+    REQUIRE(made.ok());
+    if (const uint64_t bytes = fs.statistics().available_blocks * kBlockBytes / 100 * percent; bytes > 0)
+        REQUIRE(fs.files.allocate_range(made->inode, 0, 0, bytes).ok());
+    fs.names.forget(made->inode, 1);
+    REQUIRE(fs.step(true).ok());
+}
+
+}  // namespace
+
+// Groups of files' nodes are as wide as there are members, those of other trees are mirrors beside them.
+TEST_CASE("balance: metadata goes under parity to its end on volumes of any fill, or is refused")
+{
+    const std::vector<UnderParity> cases = {
+        {{128, 128, 128, 128}, ProfileId::kRaid5, ProfileId::kRaid1, ProfileId::kRaid5, 0},
+        {{128, 128, 128, 128}, ProfileId::kRaid5, ProfileId::kRaid1, ProfileId::kRaid5, 30},
+        {{160, 160, 160, 80}, ProfileId::kRaid5, ProfileId::kRaid1, ProfileId::kRaid5, 0},
+        {{240, 128, 96, 96}, ProfileId::kRaid5, ProfileId::kRaid1, ProfileId::kRaid5, 0},
+        {{160, 128, 128}, ProfileId::kRaid1, ProfileId::kRaid1, ProfileId::kRaid5, 0},
+        {{128, 128, 128, 128, 96}, ProfileId::kRaid6, ProfileId::kRaid1c3, ProfileId::kRaid6, 0},
+    };
+    for (const UnderParity& one : cases) {
+        size_t begun = 0;
+        for (uint64_t available_mib = 50; available_mib <= 120; available_mib += 10) {
+            CAPTURE(one.member_mib.size());
+            CAPTURE(one.member_mib[0]);
+            CAPTURE(one.reserved_percent);
+            CAPTURE(available_mib);
+            SimVolume volume({0, 0, one.data, one.from, 16 * kKiB});
+            for (const uint64_t mib : one.member_mib)
+                volume.add_device(mib * kMiB);
+            make_and_mount(volume);
+            Filesystem& fs = volume.fs();
+            Prng prng(seed());
+            Contents contents;
+            REQUIRE(fill_until(fs, prng, contents, available_mib));
+            reserve_percent(fs, one.reserved_percent);
+            const BalanceOptions options = converted_to(one.data, one.to);
+            std::string why;
+            Status started = fs.committer.balance.start(options, why);
+            // Some once more after one that was cancelled, which leaves groups of both kinds.
+            if (started.ok() && available_mib % 20 == 0) {
+                continue_balance(fs, static_cast<int>(available_mib / 20), true);
+                if (fs.committer.balance.cancel(why).ok())
+                    started = fs.committer.balance.start(options, why = "");
+            }
+            MESSAGE(one.member_mib.size(), " members, ", available_mib,
+                    " MiB available: ", started.ok() ? "begins" : why);
+            if (started.ok())
+                CHECK(finish(fs).state == BalanceStatus::State::kFinished);
+            else
+                CHECK(started.err() == Err::kNoSpace);
+            begun += started.ok() ? 1 : 0;
+            require_contents(fs, contents);
+            REQUIRE(volume.unmount().ok());
+            require_clean(volume);
+        }
+        CHECK(begun > 0);
+    }
+}
+
+TEST_CASE("balance: where packing data makes room for metadata, the refusal says so, and it does")
+{
+    SimVolume volume({4, 128 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 16 * kKiB});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    Contents contents;
+    REQUIRE(fill_until(fs, prng, contents, 8));
+    const BalanceOptions options = converted_to(ProfileId::kRaid5, ProfileId::kRaid1c3);
+    std::string why;
+    REQUIRE(fs.committer.balance.start(options, why).err() == Err::kNoSpace);
+    CHECK_MESSAGE(why.find("; remove files and pack the others") != std::string::npos, why);
+    // Out of all groups, so that none is empty.
+    for (auto file = contents.begin(); file != contents.end();) {
+        const bool goes = prng.chance(3, 5);
+        if (goes)
+            REQUIRE(fs.names.unlink(kRoot, file->first).ok());
+        file = goes ? contents.erase(file) : std::next(file);
+    }
+    REQUIRE(fs.step(true).ok());
+    REQUIRE(fs.step(true).ok());
+    REQUIRE(fs.committer.balance.start(options, why = "").err() == Err::kNoSpace);
+    const std::string command = "; cowraid balance start -dusage=";
+    const size_t at = why.find(command);
+    REQUIRE_MESSAGE(at != std::string::npos, why);
+    MESSAGE(why);
+    BalanceOptions packing{.profiles = fs.volume->profiles(), .content = kGroupData};
+    packing.data.usage.most = std::stoul(why.substr(at + command.size()));
+    REQUIRE(start_balance(fs, packing).ok());
+    CHECK(finish(fs).state == BalanceStatus::State::kFinished);
+    REQUIRE(start_balance(fs, options).ok());
+    CHECK(finish(fs).state == BalanceStatus::State::kFinished);
+    require_contents(fs, contents);
+    REQUIRE(volume.unmount().ok());
+    require_clean(volume);
+}
