@@ -421,7 +421,8 @@ void StripeScrub::distrust_cache(const ScrubRow& row)
     cache.unpin(cached);
 }
 
-// What the cell must hold. Where nobody can say, what it holds, or another copy; null: none can be read.
+// What the cell must hold. Where nobody can say, what it holds, or another copy that is not stale; null: none
+// can be read.
 std::byte* StripeScrub::wanted_content(ScrubRow& row, uint32_t index)
 {
     const bool settled = row.examined && geometry_.parity > 0 && !row.unsettled;
@@ -436,12 +437,16 @@ std::byte* StripeScrub::wanted_content(ScrubRow& row, uint32_t index)
     RowCell& cell = row.cells[index];
     const PlacedCell at = placed(row, index / geometry_.copies, index % geometry_.copies);
     read_cells(call_.state, std::span(&at, 1));
-    if (cell.usable())
+    const auto is_stale = [&](uint32_t copy) {
+        return call_.group.record.columns[group_column(geometry_, at.place.stripe, at.place.column, copy)]
+            .stale();
+    };
+    if (cell.usable() && !is_stale(at.copy))
         return cell.memory;
-    for (const RowCell& copy : row.cells.subspan(first, geometry_.copies))
-        if (copy.usable())
-            return copy.memory;
-    return nullptr;
+    for (uint32_t copy = 0; copy < geometry_.copies; ++copy)
+        if (row.cells[first + copy].usable() && !is_stale(copy))
+            return row.cells[first + copy].memory;
+    return cell.usable() ? cell.memory : nullptr;
 }
 
 // What the member holds that is copied, or is to hold; of rows that are as recorded, or of those that were

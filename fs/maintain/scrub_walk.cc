@@ -308,15 +308,18 @@ Result<bool> load_used(Store& store, const View& view, const ArrayGroup& group, 
     return true;
 }
 
-// Stripes of which no window can be read. What is in memory of them says what is in use.
+// Stripes of which no window can be read, to the end of a window: the next ones are looked for from there on.
+// What is in memory of them says what is in use.
 bool load_unknown(Store& store, const ArrayGroup& group, uint64_t from, uint64_t piece_bytes, UsedBlocks& out)
 {
     const Geometry& geometry = group.geometry;
     if (from >= geometry.stripe_count())
         return false;
     const uint64_t stripe_blocks = geometry.stripe_data_blocks();
-    const uint64_t count = std::max<uint64_t>(1, piece_bytes / (stripe_blocks * kBlockBytes));
-    out = {.first_stripe = from, .stripe_count = std::min(count, geometry.stripe_count() - from)};
+    const uint64_t window = window_stripes(geometry);
+    const uint64_t wanted = from + piece_bytes / (stripe_blocks * kBlockBytes);
+    const uint64_t end = std::max(wanted / window, from / window + 1) * window;
+    out = {.first_stripe = from, .stripe_count = std::min(end, geometry.stripe_count()) - from};
     out.used = Bitmap(out.stripe_count * stripe_blocks);
     const VolumeAddress address = group.record.address + from * stripe_blocks * kBlockBytes;
     for (uint64_t block = 0; block < out.used.bit_count() && !out.unknown; ++block) {

@@ -217,7 +217,11 @@ Status Volume::go_on_taking_over()
     const bool erased = replaced_ != nullptr && erase_source(replaced_.get());
     if (!erased && !force_)
         quorums.push_back(quorum_without(committed_, taken_over_));
-    return members_.require(std::move(quorums)) ? Err::kOk : Err::kTooManyFaults;
+    if (members_.require(std::move(quorums)))
+        return {};
+    CW_LOG_ERROR("the device that a replaced member had cannot be erased, and without it too few members are "
+                 "there: detach it and mount again, to read; degraded=force writes");
+    return Err::kTooManyFaults;
 }
 
 Status Volume::hand_over()

@@ -261,12 +261,23 @@ void copy_as_it_is(Store& store)
     WorkTurns turns(store.budget, work_of(order.scope), false);
     ScrubReport report;
     ScrubWalkCounts counts;
+    uint64_t stripes = 0;
     for (ScrubPosition position; !position.done;) {
         ScrubPiece piece;
         REQUIRE(next_piece(store, order, position, piece, turns, report, counts).ok());
-        if (piece.group)
-            scrub_rows(store, order, piece, turns, report);
+        if (!piece.group)
+            continue;
+        scrub_rows(store, order, piece, turns, report);
+        // Where the next window may be readable again, and is looked for from there on.
+        const uint64_t end = piece.blocks.first_stripe + piece.blocks.stripe_count;
+        const Geometry& geometry = piece.group->geometry;
+        CHECK((end % window_stripes(geometry) == 0 || end == geometry.stripe_count()));
+        stripes += piece.blocks.stripe_count;
     }
+    uint64_t all_stripes = 0;
+    for (const Ref<const ArrayGroup>& group : store.volume.array().groups())
+        all_stripes += in_scope(store, order.scope, *group) ? group->geometry.stripe_count() : 0;
+    CHECK(stripes == all_stripes);
     CHECK(counts.unreadable_nodes == 1);
     CHECK(report.unsettled == 0);
     CHECK(report.lost.empty());
