@@ -67,7 +67,7 @@ public:
     [[nodiscard]] uint64_t turns_begun() const;
     [[nodiscard]] uint32_t turns_under_way() const;
 
-    static constexpr uint32_t kShareUsual = 12;
+    static constexpr uint32_t kShareUsual = 11;
     // As long as a turn should take at most: rests are no longer than after such a one.
     static constexpr uint64_t kTurnNsMax = 250'000'000;
     // Bytes of a turn beside users. Members that do not seek (MemberSet::rotational()) read small requests at

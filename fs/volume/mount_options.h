@@ -28,7 +28,7 @@ struct MountOptions {
     double join_above = -1;
     PartialWriteOptions partial_writes;
     // Per cent of the time that work in the background may take beside users (WorkBudget); 1..100.
-    uint32_t background_share = 12;
+    uint32_t background_share = 11;
     // Seconds with errors of a member within ten minutes that are too many (MemberSet); 0: none are.
     uint32_t error_budget = 20;
     // Readers wait so long for a member before they do without it, where they can (0: for ever), and a

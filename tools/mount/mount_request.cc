@@ -148,7 +148,7 @@ constexpr Rule kRules[] = {
      .number = {&MountOptions::background_share, 1, 100, "percent"},
      .usage = "=PERCENT",
      .help = "time that scrub, catching up, replacement, balance and cleaner take together while users have "
-             "requests; alone they take all (default 12)"},
+             "requests; alone they take all (default 11)"},
     {.name = "error_budget",
      .action = Action::kNumber,
      .value = Value::kRequired,

@@ -79,7 +79,7 @@ TEST_CASE("options: those that a mount goes by are told so that they can be give
 {
     CHECK(mount_options_text({}) ==
           "rw,relatime,commit=5,dirty_max=256M,cache=128M,join_above=auto,clean=on,background_share="
-          "12,error_budget=20,"
+          "11,error_budget=20,"
           "read_deadline=2,slow_io=10,spare_delay=60,stripe_cache_size=1024,stripe_cache_bytes=256M,rmw_"
           "level=1,stripe_io_size=4K,plug="
           "on");
