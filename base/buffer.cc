@@ -9,6 +9,7 @@
 #include "base/large_memory.h"
 #include "base/out_of_memory.h"
 #include "base/poisoned_memory.h"
+#include "base/sanitizer.h"
 #include "base/units.h"
 
 namespace cowraid {

@@ -8,18 +8,6 @@
 
 namespace cowraid {
 
-#if defined(__SANITIZE_ADDRESS__)
-inline constexpr bool kAddressSanitizer = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-inline constexpr bool kAddressSanitizer = true;
-#else
-inline constexpr bool kAddressSanitizer = false;
-#endif
-#else
-inline constexpr bool kAddressSanitizer = false;
-#endif
-
 // Sizes that poisoned_allocate() takes, in bytes: the sanitizer keeps smaller ones itself.
 inline constexpr size_t kPoisonedBytesMin = 96 * 1024;
 inline constexpr size_t kPoisonedBytesMax = 2 * 1024 * 1024;

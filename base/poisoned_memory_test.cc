@@ -9,15 +9,8 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/sanitizer.h"
 #include "base/units.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#define CW_ASKS_SANITIZER
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define CW_ASKS_SANITIZER
-#endif
-#endif
 
 using namespace cowraid;
 
@@ -43,7 +36,7 @@ TEST_CASE("poisoned memory: what was freed is not given again before much else w
     }
 }
 
-#ifdef CW_ASKS_SANITIZER
+#if CW_ADDRESS_SANITIZER
 extern "C" int __asan_address_is_poisoned(const volatile void* address);
 
 TEST_CASE("poisoned memory: buffers have poison around them, and are poison once they are freed")

@@ -1,19 +1,29 @@
 // SPDX-License-Identifier: MIT
+// Which sanitizer a build has.
 #pragma once
+
+#if defined(__has_feature)
+#define CW_HAS_FEATURE(name) __has_feature(name)
+#else
+#define CW_HAS_FEATURE(name) 0
+#endif
+
+#if defined(__SANITIZE_ADDRESS__) || CW_HAS_FEATURE(address_sanitizer)
+#define CW_ADDRESS_SANITIZER 1
+#else
+#define CW_ADDRESS_SANITIZER 0
+#endif
+
+#if defined(__SANITIZE_THREAD__) || CW_HAS_FEATURE(thread_sanitizer)
+#define CW_THREAD_SANITIZER 1
+#else
+#define CW_THREAD_SANITIZER 0
+#endif
 
 namespace cowraid {
 
-// Built with the address or thread sanitizer, which reserve much address space, trace and fork.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
-#else
-inline constexpr bool kSanitized = false;
-#endif
+inline constexpr bool kAddressSanitizer = CW_ADDRESS_SANITIZER != 0;
+// Either of the two, which reserve much address space, trace and fork.
+inline constexpr bool kSanitized = kAddressSanitizer || CW_THREAD_SANITIZER != 0;
 
 }  // namespace cowraid

@@ -32,15 +32,6 @@ void fail_rings(SimVolume& volume, uint32_t device, uint32_t first_ring, uint64_
          .skip = skip});
 }
 
-std::vector<uint32_t> without_superblock(SimVolume& volume)
-{
-    std::vector<uint32_t> blank;
-    for (uint32_t index = 0; index < volume.member_count(); ++index)
-        if (!read_rings(*volume.borrow_one(index)).ok())
-            blank.push_back(index);
-    return blank;
-}
-
 // A group that is not marked yet, as a pass over it tells the volume when it ends.
 struct EndedPass {
     Volume* volume;
@@ -221,7 +212,7 @@ TEST_CASE("replace: nothing is acknowledged by the new table while the old one c
             volume.power_cut(prng);
             volume.cable(0).remove_all_rules();
             volume.cable(kSourceDevice).remove_all_rules();
-            std::vector<uint32_t> absent = without_superblock(volume);
+            std::vector<uint32_t> absent = blank_ones(volume);
             absent.push_back(device);
             std::string why;
             if (!volume.mount(degraded_options(), why, absent).ok() ||
@@ -280,7 +271,7 @@ TEST_CASE("replace: the successor takes one copy of its first superblock, and po
             volume.power_cut(prng);
             volume.power().turn_on();
             volume.cable(device).remove_all_rules();
-            mount(volume, manual_options(), without_superblock(volume));
+            mount(volume, manual_options(), blank_ones(volume));
             ++mounts;
             require_contents(volume.fs(), contents);
         }
@@ -560,7 +551,7 @@ TEST_CASE("replace: power fails as the successor takes over, and it comes late")
             uint32_t device = 0;
             if (!cut_at_the_end(volume, prng, contents, cut, device))
                 continue;
-            std::vector<uint32_t> absent = without_superblock(volume);
+            std::vector<uint32_t> absent = blank_ones(volume);
             const bool source_there = absent.empty();
             (source_there ? kept : erased) += 1;
             absent.push_back(device);
