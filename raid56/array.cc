@@ -67,8 +67,13 @@ BlockLocation locate_block(const ArrayState& state, const ArrayGroup& group, con
 {
     const uint32_t column = group_column(group.geometry, place.stripe, place.column, copy);
     const GroupColumn& record = group.record.columns[column];
-    return {record.member, state.members.device(record.member),
-            group.locate(column, column_offset(group.geometry, place)).offset, record.stale()};
+    return {
+        .member = record.member,
+        .device = state.members.device(record.member),
+        .offset = group.locate(column, column_offset(group.geometry, place)).offset,
+        .stale = record.stale(),
+        .blank = record.stale() && record.stale_since <= group.record.created_generation,
+    };
 }
 
 Array::Array(MemberSet& members, const Options& options) : state_(std::make_unique<ArrayState>(members))

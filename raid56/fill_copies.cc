@@ -14,16 +14,9 @@ public:
     [[nodiscard]] bool run(uint32_t times);
 
 private:
-    [[nodiscard]] const GroupColumn& column_of(const PlacedCell& at) const
+    [[nodiscard]] BlockLocation locate(const PlacedCell& at) const
     {
-        const uint32_t column = group_column(call_.group.geometry, at.place.stripe, at.place.column, at.copy);
-        return call_.group.record.columns[column];
-    }
-    // Stale as a whole: what it holds is nothing of this volume.
-    [[nodiscard]] bool holds_nothing(const PlacedCell& at) const
-    {
-        const GroupColumn& column = column_of(at);
-        return column.stale() && column.stale_since <= call_.group.record.created_generation;
+        return locate_block(call_.state, call_.group, at.place, at.copy);
     }
     void plan(std::span<const PlacedCell> copies, IoPlan& writes);
 
@@ -57,9 +50,9 @@ void CopyFill::plan(std::span<const PlacedCell> copies, IoPlan& writes)
     const PlacedCell* donor = nullptr;
     bool wanted = false;
     for (const PlacedCell& at : copies) {
-        if (donor == nullptr && at.cell->usable() && !column_of(at).stale())
+        if (donor == nullptr && at.cell->usable() && !locate(at).stale)
             donor = &at;
-        wanted = wanted || holds_nothing(at);
+        wanted = wanted || locate(at).blank;
     }
     const bool away = std::any_of(copies.begin(), copies.end(), [](const PlacedCell& at) {
         return at.cell->state == RowCell::State::kAway;
@@ -70,8 +63,7 @@ void CopyFill::plan(std::span<const PlacedCell> copies, IoPlan& writes)
         return;
     }
     for (const PlacedCell& at : copies)
-        if (const BlockLocation where = locate_block(call_.state, call_.group, at.place, at.copy);
-            holds_nothing(at) && where.device != nullptr) {
+        if (const BlockLocation where = locate(at); where.blank && where.device != nullptr) {
             writes.add({where.member, where.device, where.offset, donor->cell->memory, kBlockBytes, 0, {}});
             ++call_.report.data_blocks;
         }

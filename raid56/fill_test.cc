@@ -33,6 +33,16 @@ uint64_t come_back_empty(TestVolume& volume, uint64_t stripes)
     return blocks;
 }
 
+// Its columns are in the map as those of a new member: nothing but what was written since is there.
+void begin_with_nothing(TestVolume& volume)
+{
+    volume.group_record.created_generation = volume.superblock.generation;
+    for (GroupColumn& column : volume.group_record.columns)
+        if (column.member == TestVolume::member_id(kFilled))
+            column.stale_since = volume.superblock.generation;
+    REQUIRE(volume.array->update_groups({&volume.group_record, 1}, volume.superblock).ok());
+}
+
 // Knows what the volume knows. Once, when it is asked for one address, it writes the first stripe before.
 class WritingVerifier final : public BlockVerifier {
 public:
@@ -83,6 +93,45 @@ TEST_CASE("scrub: a member that is filled is written by large requests, what els
         CHECK(volume.counts[kFilled]->entries(IoKind::kWrite).size() <= (two ? 4 : 2));
         check_quiet(volume, kStripes);
     }
+}
+
+TEST_CASE("scrub: of a member that has nothing yet nothing is read")
+{
+    constexpr uint64_t kStripes = 16;
+    for (const Shape& shape : {Shape{ProfileId::kRaid5, 3, 65536}, Shape{ProfileId::kRaid6, 4, 16384}}) {
+        CAPTURE(describe(shape));
+        TestVolume volume(shape);
+        REQUIRE(volume.write(0, kStripes, 0).ok());
+        const uint64_t blocks = come_back_empty(volume, kStripes);
+        begin_with_nothing(volume);
+        volume.forget_requests();
+        const ScrubReport report = scrub(volume, kStripes);
+        CHECK(report.repaired == blocks);
+        CHECK(report.unfilled == 0);
+        CHECK(report.unsettled == 0);
+        CHECK(report.lost.empty());
+        CHECK(volume.counts[kFilled]->entries(IoKind::kRead).empty());
+        CHECK(volume.counts[kFilled]->entries(IoKind::kWrite).size() <= 2);
+        CHECK(volume.disk_is_right());
+        CHECK(volume.all_counters() == 0);
+    }
+}
+
+TEST_CASE("scrub: what a new member has got already helps a row that has lost another block")
+{
+    constexpr uint64_t kStripes = 4;
+    TestVolume volume({ProfileId::kRaid5, 3, 16384});
+    REQUIRE(volume.write(0, kStripes, 0).ok());
+    begin_with_nothing(volume);  // and all was written since
+    BlockPlace other{2, 0, 1};
+    while (volume.spot(other).member == kFilled)
+        ++other.column;
+    volume.rot(other);
+    const ScrubReport report = scrub(volume, kStripes);
+    CHECK(report.lost.empty());
+    CHECK(report.unrepaired == 0);
+    CHECK(volume.disk_is_right());
+    CHECK(volume.counter(volume.spot(other).member, MemberCounter::kCorruption) == 1);
 }
 
 TEST_CASE("scrub: who reads what a member lacks that is filled leaves it to the scrub")

@@ -42,6 +42,10 @@ private:
     {
         return loan_.data() + run.memory + (size_t{column} * run.rows.row_count + row) * kBlockBytes;
     }
+    [[nodiscard]] Checksum& found(const ScannedRun& run, uint32_t column, uint32_t row)
+    {
+        return found_[run.memory / kBlockBytes + size_t{column} * run.rows.row_count + row];
+    }
     [[nodiscard]] BlockExpectation& expected(const ScannedRun& run, uint32_t column, uint32_t row)
     {
         return expected_[run.first_expected + size_t{column / geometry_.copies} * run.rows.row_count + row];
@@ -52,6 +56,7 @@ private:
     void ask(const ScannedRun& run);
     void compare();
     void compare_column(ScannedRun& run, uint32_t column);
+    void note_blank(ScannedRun& run, uint32_t column);
     void compare_parity(ScannedRun& run);
     [[nodiscard]] RowsOfStripe parity_mismatches(const ScannedRun& run, uint32_t first_row,
                                                  uint32_t row_count);
@@ -65,7 +70,10 @@ private:
     const Geometry& geometry_;
     std::vector<ScannedRun> runs_;
     std::vector<BlockExpectation> expected_;
+    std::vector<Checksum> found_;  // by block in memory: of what was read where something known is wanted
+    const bool fills_;  // what stale columns lack is written
     std::vector<bool> there_;  // by run and column: it was read
+    std::vector<bool> blank_;  // the same: it is filled, and there was nothing to read
     std::vector<bool> in_service_;  // the same: its member was asked and did not go meanwhile
     BufferPool::Loan loan_;
 };
@@ -82,7 +90,11 @@ ScrubScan::ScrubScan(ScrubCall& call, std::span<const StripeRows> rows)
     : call_(call),
       geometry_(call.group.geometry),
       expected_(blocks_of(rows) * logical_columns()),
+      found_(blocks_of(rows) * geometry_.columns()),
+      fills_(call.mode == ScrubMode::kRepair && geometry_.parity > 0 &&
+             !call.state.read_only.load(std::memory_order_acquire)),
       there_(rows.size() * geometry_.columns(), false),
+      blank_(there_),
       in_service_(there_),
       loan_(call.state.buffers, blocks_of(rows) * geometry_.columns() * kBlockBytes)
 {
@@ -97,7 +109,7 @@ ScrubScan::ScrubScan(ScrubCall& call, std::span<const StripeRows> rows)
 bool ScrubScan::read(uint32_t times)
 {
     there_.assign(there_.size(), false);
-    in_service_ = there_;
+    in_service_ = blank_ = there_;
     IoPlan plan(IoKind::kRead, call_.state.members);
     plan.forbid_bridges();
     plan.reserve(there_.size());
@@ -109,14 +121,18 @@ bool ScrubScan::read(uint32_t times)
             const BlockLocation at = locate_block(call_.state, call_.group, place, column % geometry_.copies);
             if (at.device == nullptr)
                 continue;
-            there_[index * columns() + column] = in_service_[index * columns() + column] = true;
-            plan.add({at.member,
-                      at.device,
-                      at.offset,
-                      block(runs_[index], column, 0),
-                      uint64_t{rows.row_count} * kBlockBytes,
-                      static_cast<uint32_t>(index * columns() + column),
-                      {}});
+            const size_t owner = index * columns() + column;
+            in_service_[owner] = true;
+            blank_[owner] = fills_ && at.blank;
+            there_[owner] = !blank_[owner];
+            if (there_[owner])
+                plan.add({at.member,
+                          at.device,
+                          at.offset,
+                          block(runs_[index], column, 0),
+                          uint64_t{rows.row_count} * kBlockBytes,
+                          static_cast<uint32_t>(owner),
+                          {}});
         }
     }
     plan.run();
@@ -174,9 +190,19 @@ void ScrubScan::compare_column(ScannedRun& run, uint32_t column)
         if (row + 1 < run.rows.row_count)
             fetch_ahead(block(run, column, row + 1));
         const BlockExpectation& wanted = expected(run, column, row);
-        if (wanted.known && checksum_of(block(run, column, row), kBlockBytes) != wanted.checksum)
+        if (!wanted.known)
+            continue;
+        found(run, column, row) = checksum_of(block(run, column, row), kBlockBytes);
+        if (found(run, column, row) != wanted.checksum)
             run.suspicious[row] = true;
     }
+}
+
+void ScrubScan::note_blank(ScannedRun& run, uint32_t column)
+{
+    for (uint32_t row = 0; row < run.rows.row_count; ++row)
+        if (expected(run, column, row).known)
+            run.suspicious[row] = true;
 }
 
 bool ScrubScan::data_known(const ScannedRun& run, uint32_t row)
@@ -225,6 +251,8 @@ void ScrubScan::compare()
         for (uint32_t column = 0; column < columns(); ++column) {
             if (there_[index * columns() + column])
                 compare_column(run, column);
+            else if (blank_[index * columns() + column])
+                note_blank(run, column);
             all = all && there_[index * columns() + column];
         }
         if (geometry_.parity > 0 && all)
@@ -268,10 +296,11 @@ bool ScrubScan::solve_stale(size_t index, uint32_t row, IoPlan& writes)
         const BlockExpectation& wanted = expected(run, column, row);
         if (!wanted.known)
             return false;
+        const bool blank = blank_[index * columns() + column];
         // What cannot be read is charged, and read back when it is written: scrub_stripe() does both.
-        if (!there_[index * columns() + column])
+        if (!there_[index * columns() + column] && !blank)
             return false;
-        if (checksum_of(memory[column], kBlockBytes) == wanted.checksum)
+        if (!blank && found(run, column, row) == wanted.checksum)
             continue;
         const BlockPlace place{run.rows.stripe, column, run.rows.first_row + row};
         const BlockLocation at = locate_block(call_.state, call_.group, place, 0);
@@ -285,7 +314,8 @@ bool ScrubScan::solve_stale(size_t index, uint32_t row, IoPlan& writes)
     for (const uint32_t column : wrong)
         if (checksum_of(memory[column], kBlockBytes) != expected(run, column, row).checksum)
             return false;
-    if (parity_mismatches(run, row, 1).any())
+    // Of columns that all were needed parity follows from how they were solved.
+    if (wrong.size() < geometry_.parity && parity_mismatches(run, row, 1).any())
         return false;
     for (const uint32_t column : wrong) {
         const BlockPlace place{run.rows.stripe, column, run.rows.first_row + row};
@@ -337,8 +367,7 @@ bool ScrubScan::fill()
     for (const GroupColumn& column : call_.group.record.columns)
         if (column.stale() && call_.state.members.device(column.member) != nullptr)
             filled.push_back(column.member);
-    if (filled.empty() || call_.mode != ScrubMode::kRepair || geometry_.parity == 0 ||
-        call_.state.read_only.load(std::memory_order_acquire))
+    if (filled.empty() || !fills_)
         return true;
     for (size_t next = 0; next < runs_.size();) {
         std::vector<size_t> indexes;
