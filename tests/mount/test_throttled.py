@@ -15,6 +15,7 @@ from conftest import PATIENCE, Volume, random_content, run, runs, wait_for
 WRITERS = 64
 BLOCKS = 6  # of a file
 MIB = 1 << 20
+MAP_LOCKED = 0x2000  # Python's mmap has no name for it
 # Looks up names that nobody asked for before, and opens and reads a file whose pages are cached: lookup and
 # open go to the daemon. Says how long each took.
 LOOK_PROGRAM = """
@@ -132,6 +133,14 @@ def wait_until_throttled(writers, at_least):
     return counts[-1]
 
 
+def write_cached_file(volume):
+    """A mapping that keeps its pages in memory: the kernel may give up those that nobody uses for seconds."""
+    path = volume.mount_point / "cached"
+    path.write_bytes(b"cached" * 1000)
+    with open(path, "rb") as file:
+        return mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED | MAP_LOCKED | mmap.MAP_POPULATE, mmap.PROT_READ)
+
+
 def start_writers(volume):
     writers = [Writer(volume.mount_point / f"file{index}") for index in range(WRITERS)]
     for writer in writers:
@@ -177,12 +186,12 @@ def require_content(volume, writers):
 def test_writers_that_wait_for_memory_keep_nobody_else_waiting(slow):
     folder, volume = slow
     volume.mount()
-    (volume.mount_point / "cached").write_bytes(b"cached" * 1000)
-    (volume.mount_point / "cached").read_bytes()
+    cached = write_cached_file(volume)
     folder.freeze()
     writers = start_writers(volume)
     require_quick_answers(volume, writers, WRITERS)
     folder.thaw()
+    cached.close()
     finish_writers(writers)
     require_content(volume, writers)
 
@@ -274,8 +283,7 @@ def test_writers_that_wait_for_room_keep_nobody_else_waiting(slow):
     """They overwrite: room comes back with a commit."""
     folder, volume = slow
     volume.mount()
-    (volume.mount_point / "cached").write_bytes(b"cached" * 1000)
-    (volume.mount_point / "cached").read_bytes()
+    cached = write_cached_file(volume)
     finish_writers(start_writers(volume))
     os.sync()
     fill_but(volume, 24 * MIB)
@@ -284,5 +292,6 @@ def test_writers_that_wait_for_room_keep_nobody_else_waiting(slow):
     writers = start_writers(volume)
     assert require_quick_answers(volume, writers, 1) < WRITERS, "they were to wait for room"
     folder.thaw()
+    cached.close()
     finish_writers(writers)
     require_content(volume, writers)
