@@ -52,6 +52,25 @@ def test_events_of_a_volume(make_volume):
     assert sequences == list(range(1, len(sequences) + 1))
 
 
+def first_line_followed(*arguments):
+    command = [TOOLS / "cowraid", "events", "-f", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+        line = following.stdout.readline()
+        following.send_signal(signal.SIGTERM)
+        assert following.wait(timeout=PATIENCE) == 0
+    return line
+
+
+def test_events_that_are_followed_are_json_lines(make_volume):
+    volume = make_volume(data="raid1", metadata="raid1", member_count=2, member_mib=128)
+    volume.make()
+    volume.mount()
+    wait_for_event(volume, "NewArray")
+    event = json.loads(first_line_followed(volume.mount_point))
+    assert event["event"] == "NewArray" and event["mount_point"] == str(volume.mount_point)
+    assert f"  {volume.mount_point}  NewArray  " in first_line_followed("--format", "text", volume.mount_point)
+
+
 def test_a_program_is_called_with_each_event(make_volume, tmp_path):
     volume = make_volume(data="raid1", metadata="raid1", member_count=2, member_mib=128)
     volume.make()

@@ -69,3 +69,15 @@ def test_a_missing_member_is_drawn(make_volume):
     run("sync", "-f", volume.mount_point)
     assert "Member 3 (missing)" in usage(volume, "--layout")
     assert any(line.split()[1:2] == ["missing"] for line in usage(volume, "-T").splitlines())
+
+
+def test_where_one_volume_is_meant_it_need_not_be_named(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=256)
+    volume.make()
+    volume.mount()
+    uuid = json.loads(usage(volume, "--json"))["uuid"]
+    for words in (("filesystem", "usage"), ("filesystem", "df"), ("device", "stats"), ("map",)):
+        shown = tool("cowraid", *words, "--json", cwd=volume.mount_point).stdout
+        assert json.loads(shown)["uuid"] == uuid
+        two = tool("cowraid", *words, volume.mount_point, volume.mount_point, check=False)
+        assert two.returncode == 2 and "one volume at a time" in two.stderr

@@ -31,6 +31,7 @@ constexpr argp_option kCommonOptions[] = {
 error_t parse_common_option(int key, char* argument, argp_state* state)
 {
     auto& options = *static_cast<CommandOptions*>(state->input);
+    options.format_named = options.format_named || key == kJsonKey || key == kFormatKey;
     switch (key) {
     case kJsonKey:
         options.format = OutputFormat::kJson;

@@ -19,6 +19,7 @@ inline constexpr const char* kProgram = "cowraid";
 // What the options shared by commands say.
 struct CommandOptions {
     OutputFormat format = OutputFormat::kText;
+    bool format_named = false;
     SizeStyle sizes = SizeStyle::kIec;
     std::vector<std::string> operands;
 };

@@ -22,12 +22,14 @@ constexpr unsigned kHookSeconds = 60;
 struct EventArguments {
     CommandOptions common;
     bool follow = false;
+    bool follow_named = false;  // not by --program alone
     bool test = false;
     std::string program;  // empty: none
 };
 
 constexpr argp_option kEventOptions[] = {
-    {"follow", 'f', nullptr, 0, "go on with what happens, of volumes that are mounted later, too", 0},
+    {"follow", 'f', nullptr, 0,
+     "go on with what happens, of volumes that are mounted later, too: JSON lines, without --format text", 0},
     {"program", kKeyProgram, "PATH", 0,
      "call this program with each event from now on: event, mount point and, if it is about one, the "
      "member's "
@@ -41,13 +43,15 @@ error_t parse_event_option(int key, char* text, argp_state* state)
 {
     auto& arguments = *static_cast<EventArguments*>(state->input);
     switch (key) {
+    case 'f':
+        arguments.follow = arguments.follow_named = true;
+        return 0;
     case kKeyProgram:
         arguments.program = text;
         arguments.follow = true;
         return 0;
     default:
-        return parse_flags(key, state, arguments.common,
-                           {{'f', &arguments.follow}, {kKeyTest, &arguments.test}});
+        return parse_flags(key, state, arguments.common, {{kKeyTest, &arguments.test}});
     }
 }
 
@@ -56,7 +60,7 @@ bool parse_events(int argc, char** argv, EventArguments& arguments)
     return parse_command(argc, argv,
                          {kEventOptions, parse_event_option, "[VOLUME...]",
                           "Show what happened to mounted volumes, one line for each event.\v"
-                          "With --json each line is one JSON object."},
+                          "With --json, and with -f, each line is one JSON object."},
                          &arguments);
 }
 
@@ -201,6 +205,8 @@ int command_events(int argc, char** argv, CommandOptions common)
     EventArguments arguments{.common = std::move(common)};
     if (!parse_events(argc, argv, arguments))
         return kExitUsage;
+    if (arguments.follow_named && !arguments.common.format_named)
+        arguments.common.format = OutputFormat::kJson;
     std::string why;
     if (!arguments.program.empty())
         if (const Status hook = validate_hook(arguments.program, why); !hook.ok())

@@ -11,9 +11,8 @@
 #include <ctime>
 
 #include "base/unique_fd.h"
-#include "tools/cowraid/command.h"
 #include "tools/cowraid/heat_map.h"
-#include "tools/cowraid/load_report.h"
+#include "tools/cowraid/mounted_command.h"
 
 namespace cowraid {
 
@@ -45,7 +44,7 @@ error_t parse_map_option(int key, char* text, argp_state* state)
 bool parse_map(int argc, char** argv, MapArguments& arguments)
 {
     return parse_command(argc, argv,
-                         {kMapOptions, parse_map_option, "VOLUME",
+                         {kMapOptions, parse_map_option, "[VOLUME]",
                           "Draw how full which stripes are, on which members, as an SVG picture."},
                          &arguments);
 }
@@ -99,10 +98,10 @@ Status write_file(const std::string& path, const std::string& picture, std::stri
 int command_map(int argc, char** argv, CommandOptions common)
 {
     MapArguments arguments{.common = std::move(common)};
-    if (!parse_map(argc, argv, arguments) || !has_one_operand(arguments.common, "a volume"))
+    if (!parse_map(argc, argv, arguments) || !one_volume(arguments.common))
         return kExitUsage;
     std::string why;
-    const auto target = find_target(arguments.common.operands, why);
+    const auto target = target_of(arguments.common.operands, why);
     if (!target.ok())
         return command_failed(arguments.common, target.err(), why);
     const auto layout = load_layout(*target, Occupancy::kStripes, why);

@@ -5,8 +5,7 @@
 
 #include "base/print.h"
 #include "format/to_text.h"
-#include "tools/cowraid/command.h"
-#include "tools/cowraid/load_report.h"
+#include "tools/cowraid/mounted_command.h"
 
 namespace cowraid {
 
@@ -33,7 +32,7 @@ error_t parse_stats_option(int key, char*, argp_state* state)
 bool parse(int argc, char** argv, StatsOptions& options)
 {
     return parse_command(argc, argv,
-                         {kStatsOptions, parse_stats_option, "VOLUME|MEMBER",
+                         {kStatsOptions, parse_stats_option, "[VOLUME|MEMBER]",
                           "Show the error counters of the members of a volume, or of one member. slow_ios: "
                           "requests since the mount that took longer than slow_io= allows."},
                          &options);
@@ -116,10 +115,10 @@ std::vector<MemberInfo> chosen_members(const VolumeTarget& target, const VolumeI
 int command_stats(int argc, char** argv, CommandOptions common)
 {
     StatsOptions options{.common = std::move(common)};
-    if (!parse(argc, argv, options) || !has_one_operand(options.common, "a volume or a member"))
+    if (!parse(argc, argv, options) || !one_volume(options.common))
         return kExitUsage;
     std::string why;
-    const auto target = find_target(options.common.operands, why);
+    const auto target = target_of(options.common.operands, why);
     if (!target.ok())
         return command_failed(options.common, target.err(), why);
     const auto report = load(*target, options.reset, why);

@@ -6,9 +6,8 @@
 #include <cstdio>
 
 #include "base/print.h"
-#include "tools/cowraid/command.h"
 #include "tools/cowraid/layout_text.h"
-#include "tools/cowraid/load_report.h"
+#include "tools/cowraid/mounted_command.h"
 
 namespace cowraid {
 
@@ -151,7 +150,7 @@ error_t parse_usage_option(int key, char*, argp_state* state)
 bool parse_usage(int argc, char** argv, UsageArguments& arguments)
 {
     return parse_command(
-        argc, argv, {kUsageOptions, parse_usage_option, "VOLUME", "Show where the space of a volume is."},
+        argc, argv, {kUsageOptions, parse_usage_option, "[VOLUME]", "Show where the space of a volume is."},
         &arguments);
 }
 
@@ -167,10 +166,10 @@ size_t line_width()
 int print_usage(const UsageArguments& arguments)
 {
     const CommandOptions& options = arguments.common;
-    if (!has_one_operand(options, "a volume"))
+    if (!one_volume(options))
         return kExitUsage;
     std::string why;
-    const auto target = find_target(options.operands, why);
+    const auto target = target_of(options.operands, why);
     if (!target.ok())
         return command_failed(options, target.err(), why);
     const auto report = load_usage(*target, why);
@@ -217,12 +216,12 @@ int command_usage(int argc, char** argv, CommandOptions options)
 
 int command_df(int argc, char** argv, CommandOptions options)
 {
-    if (!parse_common(argc, argv, "VOLUME", "Show the space of a volume per profile.", options))
+    if (!parse_common(argc, argv, "[VOLUME]", "Show the space of a volume per profile.", options))
         return kExitUsage;
-    if (!has_one_operand(options, "a volume"))
+    if (!one_volume(options))
         return kExitUsage;
     std::string why;
-    const auto target = find_target(options.operands, why);
+    const auto target = target_of(options.operands, why);
     if (!target.ok())
         return command_failed(options, target.err(), why);
     const auto report = load_usage(*target, why);

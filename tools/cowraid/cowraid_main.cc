@@ -79,9 +79,12 @@ void print_usage(FILE* out, const char* group)
         print_line(out, "  %-18s %s", full_name(command).c_str(), command.summary);
     }
     print_empty_line(out);
+    print_line(
+        out,
+        "VOLUME is a mount point, a member, a label or a uuid; where [VOLUME] may be left out, the only");
     print_line(out,
-               "VOLUME is a mount point, a member, a label or a uuid. Command words may be shortened as");
-    print_line(out, "long as one command is meant. Each command has --help.");
+               "mounted one is meant, or the one that the working directory is in. Command words may be");
+    print_line(out, "shortened as long as one command is meant. Each command has --help.");
 }
 
 // The distinct words of one level: groups and single commands, or the commands of a group.
