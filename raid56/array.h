@@ -26,6 +26,7 @@ namespace cowraid {
 struct BlockExpectation {
     bool known = false;  // false: never written, discarded, or the answer could not be had
     Checksum checksum = 0;
+    bool unavailable = false;  // the answer could not be had: nothing may be recorded of the block
 };
 
 // Implemented by fs/: checksums by volume address. Called without array locks held; may read tree nodes

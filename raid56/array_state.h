@@ -75,7 +75,7 @@ struct BlockLocation {
     BlockDevice* device = nullptr;
     DeviceOffset offset;
     bool stale = false;  // may hold old content: verified like any other, and nobody's fault
-    bool blank = false;  // stale, and holds nothing but what was written to it since it became so
+    bool blank = false;  // stale: of a device that had nothing of the group, but what was written to it since
 };
 
 BlockLocation locate_block(const ArrayState& state, const ArrayGroup& group, const BlockPlace& place,

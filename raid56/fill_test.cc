@@ -66,6 +66,30 @@ private:
     const VolumeAddress address_;
 };
 
+// What is recorded of the parity of one stripe cannot be had.
+class LostParityVerifier final : public BlockVerifier {
+public:
+    LostParityVerifier(TestVolume& volume, uint64_t stripe) : volume_(volume), stripe_(stripe)
+    {
+        volume_.array->set_verifier(this);
+    }
+    ~LostParityVerifier() override { volume_.array->set_verifier(&volume_); }
+    void expect(VolumeAddress address, std::span<BlockExpectation> out) override
+    {
+        volume_.expect(address, out);
+        for (size_t i = 0; i < out.size(); ++i) {
+            const BlockPlace at = place_of(volume_.geometry, address + i * kBlockBytes - TestVolume::kGroup);
+            if (at.stripe == stripe_ && at.column >= volume_.geometry.data_columns)
+                out[i] = {.unavailable = true};
+        }
+    }
+    void unrecoverable(VolumeAddress address) override { volume_.unrecoverable(address); }
+
+private:
+    TestVolume& volume_;
+    const uint64_t stripe_;
+};
+
 }  // namespace
 
 TEST_CASE("scrub: a member that is filled is written by large requests, what else is wrong is repaired, too")
@@ -132,6 +156,33 @@ TEST_CASE("scrub: what a new member has got already helps a row that has lost an
     CHECK(report.unrepaired == 0);
     CHECK(volume.disk_is_right());
     CHECK(volume.counter(volume.spot(other).member, MemberCounter::kCorruption) == 1);
+}
+
+TEST_CASE(
+    "scrub: rows of which nobody can say what parity must be are recorded by nobody, and left for later")
+{
+    constexpr uint64_t kStripes = 4;
+    for (const bool blank : {false, true})
+        for (uint64_t stripe = 0; stripe < kStripes; ++stripe) {
+            CAPTURE(blank);
+            CAPTURE(stripe);
+            TestVolume volume({ProfileId::kRaid5, 3, 16384});
+            REQUIRE(volume.write(0, kStripes, 0).ok());
+            come_back_empty(volume, kStripes);
+            if (blank)
+                begin_with_nothing(volume);
+            {
+                LostParityVerifier verifier(volume, stripe);
+                const ScrubReport report = scrub(volume, kStripes);
+                CHECK(report.unsettled == volume.geometry.rows());
+                CHECK(report.adopted == 0);
+                CHECK(report.lost.empty());
+            }
+            const ScrubReport after = scrub(volume, kStripes);
+            CHECK(after.unsettled == 0);
+            CHECK(after.adopted == 0);
+            CHECK(volume.disk_is_right());
+        }
 }
 
 TEST_CASE("scrub: who reads what a member lacks that is filled leaves it to the scrub")

@@ -198,10 +198,11 @@ void ScrubScan::compare_column(ScannedRun& run, uint32_t column)
     }
 }
 
+// Parity can be had from the data, whatever is recorded of it.
 void ScrubScan::note_blank(ScannedRun& run, uint32_t column)
 {
     for (uint32_t row = 0; row < run.rows.row_count; ++row)
-        if (expected(run, column, row).known)
+        if (expected(run, column, row).known || (column >= geometry_.data_columns && data_known(run, row)))
             run.suspicious[row] = true;
 }
 

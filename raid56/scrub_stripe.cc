@@ -395,10 +395,13 @@ void StripeScrub::examine(ScrubRow& row)
     solve(row, true);
     const bool known = std::all_of(row.cells.begin(), row.cells.begin() + geometry_.data_columns,
                                    [](const RowCell& cell) { return cell.expected.known; });
+    // What is recorded of parity may be in a tree node that is lost: a commit could not record it anew.
+    const bool unavailable = std::any_of(row.cells.begin(), row.cells.end(),
+                                         [](const RowCell& cell) { return cell.expected.unavailable; });
     // Without a checksum of every data block the row was never written as a whole, or nobody can say.
     const bool lost = lose_used(row);
     row.beyond = lost && known && !has_away(row.cells);
-    row.unsettled = lost || !known || has_others(row);
+    row.unsettled = lost || !known || unavailable || has_others(row);
     if (row.unsettled)
         return;
     read_again(row);

@@ -66,7 +66,8 @@ Status ChecksumLookup::lookup(const View& view, VolumeAddress address, std::span
                 return found.ok() ? Status(Err::kCorrupt) : found;
         }
         for (size_t i = 0; i < count; ++i)
-            out[done + i] = {(window.mask >> (first + i) & 1) != 0, window.values[first + i]};
+            out[done + i] = {.known = (window.mask >> (first + i) & 1) != 0,
+                             .checksum = window.values[first + i]};
         done += count;
     }
     return {};
@@ -77,7 +78,7 @@ void ChecksumLookup::expect(VolumeAddress address, std::span<BlockExpectation> o
     if (lookup(timeline_.view(), address, out).ok())
         return;
     for (BlockExpectation& expectation : out)
-        expectation = {};
+        expectation = {.unavailable = true};
 }
 
 void ChecksumLookup::unrecoverable(VolumeAddress address)

@@ -336,6 +336,40 @@ TEST_CASE("lost nodes: what is below one a new member gets from another copy, an
     }
 }
 
+// A commit that recorded anew what the leaf says would need it.
+TEST_CASE("lost nodes: leaves of checksums end no writing while a new member is filled, and its columns wait")
+{
+    StaleWorld world(kTwoCopies);
+    world.mount();
+    world.write("before", 24 * kMiB);
+    world.unmount();
+    world.mount(degraded_options(), {FilledBelow::kFilled});
+    replace(world, FilledBelow::kFilled);
+    const std::vector<BlockRef> leaves = nodes_of(*world.fs, TreeIndex::kChecksums, Level::kLeaf);
+    REQUIRE(leaves.size() > 3);
+    for (const BlockRef& leaf : leaves) {
+        CAPTURE(leaf.address.value);
+        const std::vector<NodeCopy> copies = copies_of(*world.fs, world.volume, leaf);
+        for (const NodeCopy& copy : copies)
+            rot(world.volume, world.prng, copy.member, copy.offset);
+        world.fs->store.cache.clear();
+        catch_up(world);
+        CHECK(world.fs->store.service.check_writable().ok());
+        CHECK(world.stale_groups() > 0);
+        for (const NodeCopy& copy : copies)
+            if (copy.member != FilledBelow::kFilled)
+                world.volume.member(copy.member).poke(copy.offset, copy.content);
+        world.fs->store.cache.clear();
+    }
+    let_a_second_pass();
+    CHECK_FALSE(catch_up(world).damaged());
+    CHECK(world.stale_groups() == 0);
+    CHECK_FALSE(scrub_all(world).damaged());  // brings the other copies of the leaves back
+    CHECK(world.read_back() == 0);
+    world.unmount();
+    CHECK(world.check().clean());
+}
+
 TEST_CASE("lost nodes: a member that was away may have what no other has, and stays as it is below one")
 {
     FilledBelow below(false);
