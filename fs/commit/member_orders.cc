@@ -126,6 +126,10 @@ public:
     {
         if (!disowned_->stands())
             return Err::kBusy;
+        // What has failed may say that it is the member, and a mount would not know whom to believe.
+        BlockDevice* const failed = volume_.members().idle_device(id_);
+        if (failed != nullptr && failed != disowned_->had())
+            erase_rings(*failed).ignore();
         volume_.own_again(id_, disowned_->was());
         return {};
     }

@@ -291,7 +291,7 @@ public:
     // at the end. False: there is no room for one.
     [[nodiscard]] bool plan_spare(uint64_t size_bytes, Superblock& own) const;
     void add_spare(const Superblock& own);
-    // disown_member() is taken back: `uuid` is what it changed. Its columns lack everything all the same.
+    // disown_member() is taken back: `uuid` is what it changed. Its columns are as if they lacked everything.
     void own_again(MemberId id, const Uuid& uuid);
     // The next superblock has no such spare.
     void drop_spare(MemberId id);
@@ -396,10 +396,14 @@ private:
     // Before rows are recovered: columns of those rows' groups whose members are absent, or that are stale,
     // are stale as a whole, and so in groups of which no other member may have had the log entries.
     void record_recovery(const IntentScan& scan) CW_REQUIRES(commit_thread_);
-    // The map calls the member's column of the group stale, at least since `since`. False: it does, or there
-    // is no such column.
+    // The map calls the member's column of the group stale, at least since `since`; or blank: its device has
+    // nothing of the group but what is written from now on. False: it does, or there is no such column.
     bool mark_stale(GroupRecord& group, MemberId member, Generation since) CW_REQUIRES(commit_thread_);
-    // The array learns what mark_stale() and apply_caught_up() did.
+    bool mark_blank(GroupRecord& group, MemberId member) CW_REQUIRES(commit_thread_);
+    bool mark_lacking(GroupRecord& group, MemberId member, Generation since) CW_REQUIRES(commit_thread_);
+    // The commit that may write to it first: the one after that which makes it.
+    [[nodiscard]] Generation first_written(const GroupRecord& group) const CW_REQUIRES(commit_thread_);
+    // The array learns what these and apply_caught_up() did.
     void publish_stale() CW_REQUIRES(commit_thread_);
     // Columns whose writes are flushed are stale no more.
     void apply_caught_up() CW_REQUIRES(commit_thread_);

@@ -44,7 +44,7 @@ Uuid Volume::disown_member(MemberId id)
     commit_thread_.assert_here();
     const Uuid nobody = next_.member(id)->uuid = uuid_random();
     for (GroupRecord& group : map_.groups) {
-        mark_stale(group, id, group.created_generation);
+        mark_blank(group, id);
         closed_.erase(group.address);
     }
     map_changed_ = true;
@@ -57,7 +57,11 @@ void Volume::own_again(MemberId id, const Uuid& uuid)
     commit_thread_.assert_here();
     next_.member(id)->uuid = uuid;
     for (GroupRecord& group : map_.groups)
-        mark_stale(group, id, group.created_generation);
+        for (GroupColumn& column : group.columns)
+            if (column.member == id) {
+                column.stale_since = first_written(group);
+                newly_stale_.push_back(group);
+            }
     map_changed_ = true;
     publish_stale();
 }

@@ -122,7 +122,7 @@ bool Volume::take_over(NotCopied groups)
     for (GroupRecord& group : map_.groups) {
         if (stale && lacks(group)) {
             stale_before_.emplace_back(group.address, column_on(group, replace.source)->stale_since);
-            mark_stale(group, replace.source, group.created_generation);
+            mark_blank(group, replace.source);
         }
         forget_copied(group);
     }

@@ -46,11 +46,26 @@ bool as_recorded(const MemberRecord& line, const AssembledMember& member)
 
 bool Volume::mark_stale(GroupRecord& group, MemberId member, Generation since)
 {
+    return mark_lacking(group, member, std::max(since, first_written(group)));
+}
+
+Generation Volume::first_written(const GroupRecord& group) const
+{
+    const bool made = group.created_generation <= committed_.generation;
+    return made ? group.created_generation.next() : group.created_generation;
+}
+
+bool Volume::mark_blank(GroupRecord& group, MemberId member)
+{
+    return mark_lacking(group, member, group.created_generation);
+}
+
+bool Volume::mark_lacking(GroupRecord& group, MemberId member, Generation since)
+{
     const auto column = std::find_if(group.columns.begin(), group.columns.end(),
                                      [&](const GroupColumn& have) { return have.member == member; });
     if (column == group.columns.end())
         return false;
-    since = std::max(since, group.created_generation);
     if (is_mutant(CommitMutant::kStaleUnrecorded) || (column->stale() && column->stale_since <= since))
         return false;
     column->stale_since = since;
@@ -194,7 +209,7 @@ void Volume::record_recovery(const IntentScan& scan)
         if (lacking.empty())
             continue;
         for (const MemberId id : lacking)
-            mark_stale(group, id, group.created_generation);
+            mark_stale(group, id, {});
         if (absent)
             closed_.erase(group.address);
     }

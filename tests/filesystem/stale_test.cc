@@ -305,7 +305,8 @@ void flush_and_cut_power(StaleWorld& world)
     world.volume.power_cut(world.prng, {.keep_percent = 100, .tear_percent = 0});
 }
 
-// Whether a column of the member is stale since its group was made.
+// Whether a column of the member is stale since its group could be written first, and not as that of a new
+// device is.
 bool stale_as_a_whole(SimVolume& volume, MemberId member)
 {
     Image image = Image::copy_of(volume);
@@ -313,7 +314,7 @@ bool stale_as_a_whole(SimVolume& volume, MemberId member)
     bool any = false;
     for (const GroupRecord& group : opened->map().groups)
         for (const GroupColumn& column : group.columns)
-            any = any || (column.member == member && column.stale_since == group.created_generation);
+            any = any || (column.member == member && column.stale_since == group.created_generation.next());
     return any;
 }
 
