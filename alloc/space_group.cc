@@ -233,6 +233,9 @@ Status SpaceGroup::ensure_loaded(SpaceSource& source, BitmapMemory& memory)
             loaded_changed_.wait(mutex_);
         if (load_state_ == LoadState::kLoaded)
             return {};
+        // What is recorded contradicts itself: it does so each time.
+        if (load_state_ == LoadState::kBroken && corrupt_)
+            return Err::kCorrupt;
         load_state_ = LoadState::kChanging;
         expected = recorded_;
     }
@@ -246,6 +249,7 @@ Status SpaceGroup::ensure_loaded(SpaceSource& source, BitmapMemory& memory)
                  static_cast<unsigned long long>(address_.value), err_text(loaded.err()));
     MutexLock lock(mutex_);
     load_state_ = LoadState::kBroken;
+    corrupt_ = loaded.err() == Err::kCorrupt;
     publish();
     loaded_changed_.notify_all();
     return loaded.err();

@@ -173,6 +173,7 @@ private:
     State state_ CW_GUARDED_BY(mutex_);
     bool retired_ CW_GUARDED_BY(mutex_) = false;
     LoadState load_state_ CW_GUARDED_BY(mutex_) = LoadState::kUnloaded;
+    bool corrupt_ CW_GUARDED_BY(mutex_) = false;  // kBroken for good
     std::unique_ptr<GroupSpace> space_ CW_GUARDED_BY(mutex_);
     GroupUsage recorded_ CW_GUARDED_BY(mutex_);  // as last collected
     uint64_t free_rows_ CW_GUARDED_BY(mutex_) = 0;
