@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "fs/check/check_extents.h"
 
+#include "format/member_layout.h"
 #include "fs/files/extents.h"
 
 namespace cowraid {
@@ -21,7 +22,18 @@ void claim(CheckContext& context, uint64_t number, const FileExtent& extent, con
 
 void check_stored(CheckContext& context, uint64_t number, const FileExtent& extent)
 {
+    const uint64_t before = context.report().data_blocks;
+    const uint64_t most = raw_blocks(context.volume.superblock());
     context.report().data_blocks += extent.block_count;
+    if (context.report().data_blocks > most) {
+        // To follow a crafted tree any further would take long, and say nothing more.
+        context.trees_whole = false;
+        if (before <= most)
+            context.findings.add("extent", extent.address,
+                                 "inode %llu: files have more blocks than the members, %llu", as_ull(number),
+                                 as_ull(most));
+        return;
+    }
     if (extent.generation > context.generation())
         context.findings.add("extent", extent.address,
                              "inode %llu: an extent of commit %llu, the last is %llu", as_ull(number),

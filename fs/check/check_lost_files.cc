@@ -3,6 +3,7 @@
 // when there are such blocks.
 #include <algorithm>
 
+#include "format/member_layout.h"
 #include "fs/check/check_passes.h"
 #include "fs/maintain/damaged_files.h"
 
@@ -13,18 +14,25 @@ namespace {
 class LostFileSearch final : public DamagedFileSearch {
 public:
     LostFileSearch(CheckContext& context, const TreeRoot& tree)
-        : DamagedFileSearch(*context.remap, context.view), context_(context), tree_(tree)
+        : DamagedFileSearch(*context.remap, context.view, raw_blocks(context.volume.superblock())),
+          context_(context),
+          tree_(tree)
     {
     }
 
 private:
-    bool lost(VolumeAddress physical) override
+    LostBlocks next_lost(VolumeAddress physical, uint64_t block_count) override
     {
         const BlockCensus::Group* group = context_.census.find(physical);
         if (group == nullptr)
-            return false;
+            return {};
         const uint64_t index = (physical - group->address()) / kBlockBytes;
-        return index < group->lost.bit_count() && group->lost.test(index);
+        const uint64_t end = std::min(index + block_count, group->lost.bit_count());
+        const uint64_t first = index < end ? group->lost.next_set(index, end) : end;
+        uint64_t behind = first;
+        while (behind < end && group->lost.test(behind))
+            ++behind;
+        return {first - index, behind - first};
     }
     void found(const DamagedFile& file) override
     {

@@ -7,6 +7,7 @@
 #include "btree/key_range.h"
 #include "btree/tree.h"
 #include "format/extent_codec.h"
+#include "format/member_layout.h"
 #include "format/name_codec.h"
 
 namespace cowraid {
@@ -86,19 +87,27 @@ void DamagedFileSearch::item(const Key& key, std::span<const std::byte> payload)
     file_.inode = {key.object};
     const Result<FileExtent> extent = decode_extent(key.offset / kBlockBytes, payload);
     std::vector<RemappedRun> runs;
-    if (!extent.ok() || extent->kind != ExtentKind::kData ||
-        !remap_.resolve(view_, extent->address, extent->block_count, runs).ok())
+    if (!extent.ok() || extent->kind != ExtentKind::kData || extent->block_count > blocks_left_)
+        return;
+    blocks_left_ -= extent->block_count;
+    if (!remap_.resolve(view_, extent->address, extent->block_count, runs).ok())
         return;
     uint64_t file_block = extent->file_block;
-    for (const RemappedRun& run : runs)
-        for (uint64_t block = 0; block < run.block_count; ++block, ++file_block) {
-            if (!lost(run.physical + block * kBlockBytes))
-                continue;
-            const uint64_t first = file_block * kBlockBytes;
-            if (file_.blocks++ == 0)
+    for (const RemappedRun& run : runs) {
+        uint64_t done = 0;
+        while (done < run.block_count) {
+            const LostBlocks found = next_lost(run.physical + done * kBlockBytes, run.block_count - done);
+            if (found.count == 0)
+                break;
+            const uint64_t first = (file_block + done + found.first) * kBlockBytes;
+            if (file_.blocks == 0)
                 file_.range.first = first;
-            file_.range.last = first + kBlockBytes - 1;
+            file_.blocks += found.count;
+            file_.range.last = first + found.count * kBlockBytes - 1;
+            done += found.first + found.count;
         }
+        file_block += run.block_count;
+    }
 }
 
 void DamagedFileSearch::end()
@@ -113,7 +122,7 @@ namespace {
 class ListedDamage final : public DamagedFileSearch {
 public:
     ListedDamage(Store& store, const View& view, size_t lines_max, InodeNumber after, DamagedFiles& out)
-        : DamagedFileSearch(store.remap, view),
+        : DamagedFileSearch(store.remap, view, raw_blocks(store.volume.superblock())),
           store_(store),
           runs_(store.damage.runs()),
           lines_max_(lines_max),
@@ -123,12 +132,16 @@ public:
     }
 
 private:
-    bool lost(VolumeAddress physical) override
+    LostBlocks next_lost(VolumeAddress physical, uint64_t block_count) override
     {
-        const auto behind =
+        const auto run =
             std::upper_bound(runs_.begin(), runs_.end(), physical,
-                             [](VolumeAddress at, const DamagedRun& run) { return at < run.end(); });
-        return behind != runs_.end() && behind->first <= physical;
+                             [](VolumeAddress at, const DamagedRun& listed) { return at < listed.end(); });
+        const VolumeAddress end = physical + block_count * kBlockBytes;
+        if (run == runs_.end() || run->first >= end)
+            return {};
+        const VolumeAddress first = std::max(run->first, physical);
+        return {(first - physical) / kBlockBytes, (std::min(run->end(), end) - first) / kBlockBytes};
     }
     void found(const DamagedFile& file) override
     {

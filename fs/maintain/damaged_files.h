@@ -31,23 +31,34 @@ inline constexpr size_t kDamagedPathBytesMax = 512 * 1024;
 std::vector<std::string> paths_of(NodeCache& cache, const TreeRoot& files, InodeNumber inode,
                                   size_t& bytes_left);
 
-// A walk over one file tree, for check_tree(). end() comes last.
+// A walk over one file tree, for check_tree(). end() comes last. Extents of more blocks than the members
+// have, all together, are of a crafted tree: the rest of it is not looked at.
 class DamagedFileSearch : public TreeVisitor {
 public:
     // Both outlive the object; `view` pins the trees.
-    DamagedFileSearch(const RemapLookup& remap, const View& view) : remap_(remap), view_(view) { }
+    DamagedFileSearch(const RemapLookup& remap, const View& view, uint64_t member_blocks)
+        : remap_(remap), view_(view), blocks_left_(member_blocks)
+    {
+    }
     void node(const Node&) override { }
     void problem(const std::string&) override { }
     void item(const Key& key, std::span<const std::byte> payload) override;
     void end();
 
+protected:
+    // Neighbours, as blocks behind an address.
+    struct LostBlocks {
+        uint64_t first = 0, count = 0;
+    };
+
 private:
-    // Whether the block that lies there is lost.
-    virtual bool lost(VolumeAddress physical) = 0;
+    // The first lost ones within so many blocks; count 0: none.
+    virtual LostBlocks next_lost(VolumeAddress physical, uint64_t block_count) = 0;
     virtual void found(const DamagedFile& file) = 0;
 
     const RemapLookup& remap_;
     const View& view_;
+    uint64_t blocks_left_;
     DamagedFile file_;  // whose extents passed by last
 };
 

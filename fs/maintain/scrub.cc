@@ -488,14 +488,23 @@ bool Scrub::recheck_damage(const Step& step, WorkTurns& turns)
                 store_.damage.forget(run.first, run.block_count);
             continue;
         }
+        uint64_t good = 0;  // neighbours before `block`: each call is an item to store
+        const auto forget = [&](uint64_t block) {
+            const uint64_t count = std::exchange(good, 0);
+            store_.damage.forget(run.first + (block - count) * kBlockBytes, count);
+        };
         for (uint64_t block = 0; block < run.block_count; ++block) {
-            if (!goes_on(step.number))
+            if (!goes_on(step.number)) {
+                forget(block);
                 return false;
+            }
             spend_turn(turns, group);
-            const VolumeAddress at = run.first + block * kBlockBytes;
-            if (!is_lost(store_, at, memory))
-                store_.damage.forget(at, 1);
+            if (!is_lost(store_, run.first + block * kBlockBytes, memory))
+                ++good;
+            else
+                forget(block);
         }
+        forget(run.block_count);
     }
     return true;
 }

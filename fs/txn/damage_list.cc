@@ -42,7 +42,8 @@ Status DamageList::load(Store& store)
         const Ref<const ArrayGroup> group = store.volume.array().group_at(first);
         MutexLock lock(mutex_);
         if (!group || runs_.size() >= kRunsMax) {
-            changed_.insert(first);
+            if (changed_.size() < kRunsMax)  // the next mount finds the others
+                changed_.insert(first);
             continue;
         }
         const uint64_t left = (group->record.address + group->record.span_bytes() - first) / kBlockBytes;
@@ -116,7 +117,7 @@ void DamageList::note(VolumeAddress first, uint64_t block_count, uint64_t found_
 
 void DamageList::forget(VolumeAddress first, uint64_t block_count)
 {
-    if (empty())
+    if (empty() || block_count == 0)
         return;
     MutexLock lock(mutex_);
     remove(first, first + block_count * kBlockBytes);
@@ -160,7 +161,13 @@ bool DamageList::changed() const
 
 void DamageList::store_changes(Store& store)
 {
-    while (store_some(store)) { }
+    size_t left = 0;  // not what comes meanwhile, or this might never end
+    {
+        MutexLock lock(mutex_);
+        left = changed_.size();
+    }
+    while (left > 0 && store_some(store))
+        left -= std::min<size_t>(left, kItemsMax);
 }
 
 void DamageList::leave_unstored(Store& store, std::vector<Item>& items)
