@@ -68,7 +68,8 @@ def test_events_that_are_followed_are_json_lines(make_volume):
     wait_for_event(volume, "NewArray")
     event = json.loads(first_line_followed(volume.mount_point))
     assert event["event"] == "NewArray" and event["mount_point"] == str(volume.mount_point)
-    assert f"  {volume.mount_point}  NewArray  " in first_line_followed("--format", "text", volume.mount_point)
+    text = first_line_followed("--format", "text", volume.mount_point)
+    assert f"  {volume.mount_point}  NewArray  " in text
 
 
 def test_a_program_is_called_with_each_event(make_volume, tmp_path):
