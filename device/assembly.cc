@@ -240,8 +240,10 @@ bool Assembler::was_replaced(const Candidate& candidate) const
     if (in_vain(own) ||
         any([&](const Superblock& other) { return knows_successor(other, own, rings) && !in_vain(other); }))
         return true;
-    // Who says to be that member, too, says so of itself.
-    std::erase_if(kin, [&](const Superblock* other) { return other->member_id == own.member_id; });
+    // Who says to be that member, too, has nothing to say of what came later.
+    std::erase_if(kin, [&](const Superblock* other) {
+        return other != &own && other->member_id == own.member_id && !newer_commit(*other, own);
+    });
     const auto others = std::count_if(kin.begin(), kin.end(), [&](const Superblock* other) {
         const MemberRecord* const line = other->member(own.member_id);
         return line != nullptr && line->uuid != own_uuid(own) && newer_commit(*other, own);

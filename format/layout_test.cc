@@ -125,7 +125,7 @@ TEST_CASE("member layout: blocks of all members")
     Superblock superblock = sample_superblock(prng, 2);
     superblock.members[0].size_bytes = 64 * kMiB;
     superblock.members[1].size_bytes = 64 * kMiB + kBlockBytes + 1;
-    CHECK(raw_blocks(superblock) == 2 * 64 * kMiB / kBlockBytes + 1);
+    CHECK(raw_blocks(superblock.members) == 2 * 64 * kMiB / kBlockBytes + 1);
 }
 
 TEST_CASE("member layout: the map place holds every group a member can see")

@@ -107,10 +107,10 @@ uint64_t max_column_bytes(uint64_t slots_bytes)
     return std::max(kMaxSlotBytes, std::bit_ceil(slots_bytes / 8));
 }
 
-uint64_t raw_blocks(const Superblock& superblock)
+uint64_t raw_blocks(std::span<const MemberRecord> members)
 {
     uint64_t blocks = 0;
-    for (const MemberRecord& record : superblock.members)
+    for (const MemberRecord& record : members)
         blocks += record.size_bytes / kBlockBytes;
     return blocks;
 }

@@ -17,6 +17,6 @@ bool member_layout_valid(const MemberRecord& record);
 uint64_t max_column_bytes(uint64_t slots_bytes);
 
 // Blocks of all members together, used or not: no count of a volume's blocks is larger.
-uint64_t raw_blocks(const Superblock& superblock);
+uint64_t raw_blocks(std::span<const MemberRecord> members);
 
 }  // namespace cowraid

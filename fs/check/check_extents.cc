@@ -23,7 +23,7 @@ void claim(CheckContext& context, uint64_t number, const FileExtent& extent, con
 void check_stored(CheckContext& context, uint64_t number, const FileExtent& extent)
 {
     const uint64_t before = context.report().data_blocks;
-    const uint64_t most = raw_blocks(context.volume.superblock());
+    const uint64_t most = raw_blocks(context.volume.superblock().members);
     context.report().data_blocks += extent.block_count;
     if (context.report().data_blocks > most) {
         // To follow a crafted tree any further would take long, and say nothing more.

@@ -231,7 +231,7 @@ void FileTreeCheck::check_counters(const VolumeCounters& counters)
         context_.findings.add("space", {},
                               "the volume counts %llu blocks as reserved for files, they are %llu",
                               as_ull(counters.reserved_blocks), as_ull(reserved_blocks_));
-    const uint64_t most = raw_blocks(context_.volume.superblock());
+    const uint64_t most = raw_blocks(context_.volume.superblock().members);
     if (counters.reserved_blocks > most)
         context_.findings.add("space", {}, "%llu blocks are reserved for files, the members have %llu",
                               as_ull(counters.reserved_blocks), as_ull(most));

@@ -14,7 +14,7 @@ namespace {
 class LostFileSearch final : public DamagedFileSearch {
 public:
     LostFileSearch(CheckContext& context, const TreeRoot& tree)
-        : DamagedFileSearch(*context.remap, context.view, raw_blocks(context.volume.superblock())),
+        : DamagedFileSearch(*context.remap, context.view, raw_blocks(context.volume.superblock().members)),
           context_(context),
           tree_(tree)
     {

@@ -41,7 +41,7 @@ Status validate_counters(NodeCache& cache, Volume& volume, const RootContent& co
     const VolumeCounters& counters = content.counters;
     if (counters.next_inode <= kRootInode || counters.next_inode > kMaxInode ||
         counters.inode_count > counters.next_inode - kRootInode ||
-        counters.reserved_blocks > raw_blocks(volume.superblock()))
+        counters.reserved_blocks > raw_blocks(volume.superblock().members))
         return Err::kCorrupt;
     TreeCursor last(cache, content.committed->file_tree);
     CW_TRY(last.seek_before(kMaxKey));

@@ -114,7 +114,7 @@ Status ReplayedState::validate()
     // Items were compared with the counters of their own record, and their numbers are not given again.
     if (counters_fell_ || counters_.next_inode < committer_.names.next_inode)
         return Err::kCorrupt;
-    if (counters_.reserved_blocks > raw_blocks(committer_.store.volume.superblock()))
+    if (counters_.reserved_blocks > raw_blocks(committer_.store.volume.superblock().members))
         return Err::kCorrupt;
     for (const Key& key : extent_keys_) {
         CW_TRY(validate_extent(key));

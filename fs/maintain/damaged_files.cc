@@ -122,7 +122,7 @@ namespace {
 class ListedDamage final : public DamagedFileSearch {
 public:
     ListedDamage(Store& store, const View& view, size_t lines_max, InodeNumber after, DamagedFiles& out)
-        : DamagedFileSearch(store.remap, view, raw_blocks(store.volume.superblock())),
+        : DamagedFileSearch(store.remap, view, raw_blocks(store.volume.member_table())),
           store_(store),
           runs_(store.damage.runs()),
           lines_max_(lines_max),

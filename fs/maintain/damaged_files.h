@@ -31,8 +31,8 @@ inline constexpr size_t kDamagedPathBytesMax = 512 * 1024;
 std::vector<std::string> paths_of(NodeCache& cache, const TreeRoot& files, InodeNumber inode,
                                   size_t& bytes_left);
 
-// A walk over one file tree, for check_tree(). end() comes last. Extents of more blocks than the members
-// have, all together, are of a crafted tree: the rest of it is not looked at.
+// A walk over one file tree, for check_tree(). end() comes last. No more blocks of extents are looked at than
+// the members have: only crafted trees have more.
 class DamagedFileSearch : public TreeVisitor {
 public:
     // Both outlive the object; `view` pins the trees.

@@ -473,6 +473,8 @@ void spend_turn(WorkTurns& turns, const Ref<const ArrayGroup>& group)
 
 }  // namespace
 
+constexpr uint64_t kForgottenMax = 1024;  // blocks at a time: what was found good may be lost soon after
+
 // What is listed and was not found lost by it is good, or free, or nobody's any more. False: it was not
 // looked at, since the scrub does not go on.
 bool Scrub::recheck_damage(const Step& step, WorkTurns& turns)
@@ -499,10 +501,10 @@ bool Scrub::recheck_damage(const Step& step, WorkTurns& turns)
                 return false;
             }
             spend_turn(turns, group);
-            if (!is_lost(store_, run.first + block * kBlockBytes, memory))
-                ++good;
-            else
+            if (is_lost(store_, run.first + block * kBlockBytes, memory))
                 forget(block);
+            else if (++good == kForgottenMax)
+                forget(block + 1);
         }
         forget(run.block_count);
     }

@@ -78,7 +78,7 @@ def test_mistyped_commands():
     assert result.returncode == 2 and "there are: status, events, " in result.stderr
     for typed in (["statsu"], ["filesystem", "x"], ["scrub", "s"], ["device"], ["--raid"], [],
                   ["status", "--frobnicate"], ["status", "--watch=x"], ["scrub", "start", "--limit=x"],
-                  ["balance", "-dsize=3"], ["filesystem", "usage"], ["replace", "start", "1"]):
+                  ["balance", "-dsize=3"], ["filesystem", "sync"], ["replace", "start", "1"]):
         for how in (["--json"], ["--format", "json"], ["--format=json"]):
             for words in ([*how, *typed], [*typed, *how]):
                 plain = tool("cowraid", *typed, check=False)

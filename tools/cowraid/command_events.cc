@@ -219,8 +219,9 @@ int command_events(int argc, char** argv, CommandOptions common)
         chosen = named.take();
     }
     EventReader reader(arguments, std::move(chosen));
+    if (arguments.follow)
+        notice_interrupts();
     reader.look();
-    notice_interrupts();
     while (arguments.follow && !interrupted()) {
         usleep(kLookMicroseconds);
         reader.look();
