@@ -26,10 +26,11 @@ constexpr uint32_t kVainPassesMax = 3;
 // What was written before is committed, so that who copies from now on sees it.
 class BeginReplace final : public CommitOrder {
 public:
-    BeginReplace(Volume& volume, const MemberRecord& line, std::unique_ptr<BlockDevice> device,
+    BeginReplace(Committer& committer, const MemberRecord& line, std::unique_ptr<BlockDevice> device,
                  MemberId spare)
         : CommitOrder(When::kAfter),
-          volume_(volume),
+          replace_(committer.replace),
+          volume_(committer.store.volume),
           source_(line.id),
           line_(line),
           device_(std::move(device)),
@@ -50,6 +51,7 @@ public:
             CW_ASSIGN(device_, take_spare(volume_, spare_, why));
         }
         volume_.begin_replace(source_, std::move(device_), static_cast<uint64_t>(std::time(nullptr)), spare_);
+        replace_.note_begin(source_);
         return {};
     }
 
@@ -60,6 +62,7 @@ public:
     }
 
 private:
+    Replace& replace_;
     Volume& volume_;
     const MemberId source_;
     const MemberRecord line_;
@@ -127,10 +130,19 @@ Status Replace::start(const MemberRecord& line, std::unique_ptr<BlockDevice> dev
     const std::string name = (device ? device.get() : volume.spares().device(spare))->name();
     copying_.cancel().ignore();  // of one that ended meanwhile
     CW_TRY(committer_.orders.carry_out(
-        Ref<CommitOrder>(new BeginReplace(volume, line, std::move(device), spare)), why));
+        Ref<CommitOrder>(new BeginReplace(committer_, line, std::move(device), spare)), why));
     if (const ReplaceRecord record = volume.replacing(); record.source != source)
         return refuse(Err::kIo, why, name + " cannot be written; replace the member by another device");
     CW_LOG_INFO("%s is being replaced by %s", volume.members().name(source).c_str(), name.c_str());
+    MutexLock lock(mutex_);
+    idle_ = false;
+    changed_.notify_all();
+    return {};
+}
+
+// Before anybody can see that there is one, and begin to copy.
+void Replace::note_begin(MemberId source)
+{
     MutexLock lock(mutex_);
     std::erase(gave_up_, source);
     brought_back_ = {};
@@ -139,9 +151,6 @@ Status Replace::start(const MemberRecord& line, std::unique_ptr<BlockDevice> dev
     pass_begun_ = false;
     vain_passes_ = 0;
     copied_before_ = 0;
-    idle_ = false;
-    changed_.notify_all();
-    return {};
 }
 
 Status Replace::cancel(std::string& why)

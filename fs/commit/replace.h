@@ -59,7 +59,8 @@ public:
     // (MemberSet::fail_for_repairs()), unless a replacement of it begins anew.
     void note_brought_back(MemberId source);
 
-    // How the one that is under way ends with the next superblock. Commit thread.
+    // Commit thread: one begins with the next superblock; how the one that is under way ends with it.
+    void note_begin(MemberId source);
     void note_end(const ReplaceStatus& ended);
 
     // One piece is copied, or what comes next is done. False: nothing is to be done now. No locks held.
