@@ -44,9 +44,11 @@ inside() {
 # boot [degraded]: with a unit that fails. The container has cgroups of its own, not those of who runs this,
 # and no network: udev in it must not see the interfaces. It sees the members, and may mount.
 boot() {
-    local arguments=() loop expected=${1:-running}
-    for loop in "${loops[@]}"; do
-        [[ " ${missing[*]} " == *" $loop "* ]] || arguments+=("--bind=$loop")
+    local arguments=() index expected=${1:-running}
+    for index in "${!loops[@]}"; do
+        [[ " ${missing[*]} " == *" ${loops[$index]} "* ]] || arguments+=("--bind=${loops[$index]}")
+        # Whose the file behind a loop device is: without that udev brings none back.
+        arguments+=("--bind-ro=$work/member$((index + 1)).img")
     done
     unshare -m bash -c '
         umount -l /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup
@@ -83,6 +85,7 @@ shut_down() {
     done
     [ ! -d "/proc/$process" ] || fail "the container does not shut down"
     rm "$work/nspawn.pid"
+    rm -rf --one-file-system "${root:?}$work"  # where the members' files were mounted
 }
 
 remove_cgroup() {
@@ -185,16 +188,24 @@ write_writer() {
 	END
 }
 
+all_labels_known() {
+    inside lsblk -nro LABEL "${loops[@]}" | sort | uniq -c | tr -s ' \n' ' ' | grep -qx ' 2 tank 3 vault '
+}
+
 make_volumes() {
     step "first boot: two volumes are made, and udev knows their members"
     boot
     inside mkfs.cowraid -q -d raid1 -L tank "${loops[0]}" "${loops[1]}"
     inside mkfs.cowraid -q -d raid1 -L vault "${loops[@]:2}"
-    inside udevadm settle
+    # What udev is told when a file is closed comes some time after that.
+    for _ in $(seq 100); do
+        inside udevadm settle
+        ! all_labels_known || break
+        sleep 0.1
+    done
     inside lsblk -f "${loops[@]}" | sed 's/^/   /'
     inside test -b /dev/disk/by-label/tank || fail "no link by label"
-    inside lsblk -nro LABEL "${loops[@]}" | sort | uniq -c | tr -s ' \n' ' ' | grep -qx ' 2 tank 3 vault ' ||
-        fail "lsblk does not know the labels"
+    all_labels_known || fail "lsblk does not know the labels"
     note "labels known to udev" "$(inside sh -c 'cd /dev/disk/by-label && echo *')"
     mkdir -p "$root/srv/tank" "$root/srv/vault"
     local settle=,x-systemd.requires=systemd-udev-settle.service
