@@ -212,8 +212,9 @@ bool superblock_valid(const Superblock& superblock)
         return false;
     if (superblock.label.size() >= kLabelBytes || superblock.label.find('\0') != std::string::npos)
         return false;
+    // Members first: what is under way is checked against their layouts.
     return root_valid(superblock) && map_ref_valid(superblock) && epochs_valid(superblock) &&
-           balance_valid(superblock) && scrub_valid(superblock.scrub) && members_valid(superblock) &&
+           members_valid(superblock) && balance_valid(superblock) && scrub_valid(superblock.scrub) &&
            replace_valid(superblock);
 }
 

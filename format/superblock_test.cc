@@ -411,4 +411,5 @@ TEST_CASE(
     for (const uint64_t bytes : {uint64_t{1}, 64 * kMiB, kGiB, kGiB + kMiB, UINT64_MAX})
         CHECK(refused(offsetof(DiskSuperblock, shrink_bytes), le64{bytes}));
     CHECK(refused(offsetof(DiskSuperblock, balance) + offsetof(DiskBalance, member), le32{0}));
+    CHECK(refused(sizeof(DiskSuperblock) + offsetof(DiskMember, slot_bytes), le64{0}));
 }
