@@ -56,10 +56,10 @@ SpaceGroup::SpaceGroup(const GroupRecord& record, const GroupUsage& usage, State
     recorded_.group_address = address_;
     free_rows_ = recorded_.free_rows;
     free_stripes_ = recorded_.free_stripes;
-    // A summary that cannot be true: loading would say the same.
+    // A summary that cannot be true: loading will say so.
     if (usage.used_blocks > geometry_.data_blocks() || free_rows_ > geometry_.row_count() ||
         free_stripes_ > geometry_.stripe_count()) {
-        load_state_ = LoadState::kBroken;
+        load_state_ = LoadState::kUnreadable;
         live_blocks_ = geometry_.data_blocks();
     }
     MutexLock lock(mutex_);
@@ -77,8 +77,7 @@ uint64_t SpaceGroup::block_of(VolumeAddress address) const
 
 GroupOffer<uint64_t> SpaceGroup::offer() const
 {
-    if (retired_ || load_state_ == LoadState::kBroken ||
-        (state_ != State::kOpen && state_ != State::kDegraded))
+    if (retired_ || broken() || (state_ != State::kOpen && state_ != State::kDegraded))
         return {};
     GroupOffer<uint64_t> offer = {.row_blocks = free_rows_ * geometry_.data_columns,
                                   .stripe_blocks = free_stripes_ * geometry_.stripe_data_blocks()};
@@ -189,7 +188,7 @@ GroupNumbers SpaceGroup::numbers()
         .planned = state_ == State::kPlanned,
         .degraded = state_ == State::kDegraded,
         .closed = state_ == State::kClosed,
-        .broken = load_state_ == LoadState::kBroken,
+        .broken = broken(),
     };
 }
 
@@ -233,8 +232,7 @@ Status SpaceGroup::ensure_loaded(SpaceSource& source, BitmapMemory& memory)
             loaded_changed_.wait(mutex_);
         if (load_state_ == LoadState::kLoaded)
             return {};
-        // What is recorded contradicts itself: it does so each time.
-        if (load_state_ == LoadState::kBroken && corrupt_)
+        if (load_state_ == LoadState::kCorrupt)
             return Err::kCorrupt;
         load_state_ = LoadState::kChanging;
         expected = recorded_;
@@ -248,8 +246,7 @@ Status SpaceGroup::ensure_loaded(SpaceSource& source, BitmapMemory& memory)
     CW_LOG_ERROR("block group %llu: its free space cannot be read: %s",
                  static_cast<unsigned long long>(address_.value), err_text(loaded.err()));
     MutexLock lock(mutex_);
-    load_state_ = LoadState::kBroken;
-    corrupt_ = loaded.err() == Err::kCorrupt;
+    load_state_ = loaded.err() == Err::kCorrupt ? LoadState::kCorrupt : LoadState::kUnreadable;
     publish();
     loaded_changed_.notify_all();
     return loaded.err();
@@ -368,7 +365,7 @@ SpaceGroup::Delta& SpaceGroup::delta_of(TransactionId transaction)
 SpaceGroup::TakeResult SpaceGroup::take(Pass pass, SpaceRequest& request)
 {
     MutexLock lock(mutex_);
-    if (state_ != State::kOpen || retired_ || load_state_ == LoadState::kBroken)
+    if (state_ != State::kOpen || retired_ || broken())
         return TakeResult::kNothing;
     if (load_state_ != LoadState::kLoaded)
         return TakeResult::kNotLoaded;
@@ -390,7 +387,7 @@ SpaceGroup::TakeResult SpaceGroup::take_of_partial_rows(uint64_t wanted, Transac
                                                         std::vector<BlockRange>& out, uint64_t& taken)
 {
     MutexLock lock(mutex_);
-    if (state_ != State::kOpen || retired_ || load_state_ == LoadState::kBroken)
+    if (state_ != State::kOpen || retired_ || broken())
         return TakeResult::kNothing;
     if (load_state_ != LoadState::kLoaded)
         return TakeResult::kNotLoaded;

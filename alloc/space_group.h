@@ -123,7 +123,13 @@ private:
     friend class RefCounted<SpaceGroup>;
     ~SpaceGroup() = default;
 
-    enum class LoadState : uint8_t { kUnloaded, kChanging, kLoaded, kBroken };
+    enum class LoadState : uint8_t {
+        kUnloaded,
+        kChanging,
+        kLoaded,
+        kUnreadable,  // the last time it was tried
+        kCorrupt,  // for good: what is recorded contradicts itself
+    };
     // What a transaction did that is not collected yet. No block is freed and allocated again before it was
     // released, so that the order inside is: all allocations, then all frees.
     struct Delta {
@@ -143,6 +149,10 @@ private:
         std::unique_ptr<RecordedSpace> record;
     };
 
+    [[nodiscard]] bool broken() const CW_REQUIRES(mutex_)
+    {
+        return load_state_ == LoadState::kUnreadable || load_state_ == LoadState::kCorrupt;
+    }
     // kCorrupt when the windows contradict themselves or their summary.
     Result<Loaded> read_windows(SpaceSource& source, const GroupUsage& expected) const;
     [[nodiscard]] uint64_t loaded_bytes() const;  // at most
@@ -173,7 +183,6 @@ private:
     State state_ CW_GUARDED_BY(mutex_);
     bool retired_ CW_GUARDED_BY(mutex_) = false;
     LoadState load_state_ CW_GUARDED_BY(mutex_) = LoadState::kUnloaded;
-    bool corrupt_ CW_GUARDED_BY(mutex_) = false;  // kBroken for good
     std::unique_ptr<GroupSpace> space_ CW_GUARDED_BY(mutex_);
     GroupUsage recorded_ CW_GUARDED_BY(mutex_);  // as last collected
     uint64_t free_rows_ CW_GUARDED_BY(mutex_) = 0;

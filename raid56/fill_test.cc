@@ -43,37 +43,38 @@ void begin_with_nothing(TestVolume& volume)
     REQUIRE(volume.array->update_groups({&volume.group_record, 1}, volume.superblock).ok());
 }
 
-// Knows what the volume knows. Once, when it is asked for one address, it writes the first stripe before.
-class WritingVerifier final : public BlockVerifier {
+// Says what the volume expects, but for what a case has else to say.
+class VerifierOfCase : public BlockVerifier {
 public:
-    WritingVerifier(TestVolume& volume, VolumeAddress address) : volume_(volume), address_(address)
-    {
-        volume_.array->set_verifier(this);
-    }
-    ~WritingVerifier() override { volume_.array->set_verifier(&volume_); }
+    explicit VerifierOfCase(TestVolume& volume) : volume_(volume) { volume_.array->set_verifier(this); }
+    ~VerifierOfCase() override { volume_.array->set_verifier(&volume_); }
+    void unrecoverable(VolumeAddress address) override { volume_.unrecoverable(address); }
+
+protected:
+    TestVolume& volume_;
+};
+
+// Knows what the volume knows. Once, when it is asked for one address, it writes the first stripe before.
+class WritingVerifier final : public VerifierOfCase {
+public:
+    WritingVerifier(TestVolume& volume, VolumeAddress address) : VerifierOfCase(volume), address_(address) { }
     void expect(VolumeAddress address, std::span<BlockExpectation> out) override
     {
         if (address == address_ && !std::exchange(written, true))
             CHECK(volume_.write(0, 1, 0).ok());
         volume_.expect(address, out);
     }
-    void unrecoverable(VolumeAddress address) override { volume_.unrecoverable(address); }
 
     bool written = false;
 
 private:
-    TestVolume& volume_;
     const VolumeAddress address_;
 };
 
 // What is recorded of the parity of one stripe cannot be had.
-class LostParityVerifier final : public BlockVerifier {
+class LostParityVerifier final : public VerifierOfCase {
 public:
-    LostParityVerifier(TestVolume& volume, uint64_t stripe) : volume_(volume), stripe_(stripe)
-    {
-        volume_.array->set_verifier(this);
-    }
-    ~LostParityVerifier() override { volume_.array->set_verifier(&volume_); }
+    LostParityVerifier(TestVolume& volume, uint64_t stripe) : VerifierOfCase(volume), stripe_(stripe) { }
     void expect(VolumeAddress address, std::span<BlockExpectation> out) override
     {
         volume_.expect(address, out);
@@ -83,10 +84,8 @@ public:
                 out[i] = {.unavailable = true};
         }
     }
-    void unrecoverable(VolumeAddress address) override { volume_.unrecoverable(address); }
 
 private:
-    TestVolume& volume_;
     const uint64_t stripe_;
 };
 

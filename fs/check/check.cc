@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "fs/check/check.h"
 
+#include "format/member_layout.h"
 #include "fs/check/check_passes.h"
 #include "fs/txn/block_state.h"
 
@@ -91,8 +92,12 @@ Status check_volume(Assembly assembly, const CheckOptions& options, CheckReport&
     ArrayNodeReader reader((*volume)->array());
     NodeCache cache(reader, (*volume)->identity().uuid, kNodeCacheBytes);
     BlockCensus census((*volume)->array());
-    CheckContext context{
-        .volume = **volume, .cache = cache, .findings = findings, .census = census, .options = options};
+    CheckContext context{.volume = **volume,
+                         .cache = cache,
+                         .findings = findings,
+                         .census = census,
+                         .options = options,
+                         .raw_blocks = raw_blocks((*volume)->superblock().members)};
     run_passes(context);
     findings.close();
     return {};

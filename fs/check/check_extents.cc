@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "fs/check/check_extents.h"
 
-#include "format/member_layout.h"
 #include "fs/files/extents.h"
 
 namespace cowraid {
@@ -23,7 +22,7 @@ void claim(CheckContext& context, uint64_t number, const FileExtent& extent, con
 void check_stored(CheckContext& context, uint64_t number, const FileExtent& extent)
 {
     const uint64_t before = context.report().data_blocks;
-    const uint64_t most = raw_blocks(context.volume.superblock().members);
+    const uint64_t most = context.raw_blocks;
     context.report().data_blocks += extent.block_count;
     if (context.report().data_blocks > most) {
         // To follow a crafted tree any further would take long, and say nothing more.

@@ -6,7 +6,6 @@
 
 #include "format/damage_codec.h"
 #include "format/items.h"
-#include "format/member_layout.h"
 #include "fs/check/check_inode.h"
 #include "fs/check/check_names.h"
 #include "fs/names/inode_use.h"
@@ -231,7 +230,7 @@ void FileTreeCheck::check_counters(const VolumeCounters& counters)
         context_.findings.add("space", {},
                               "the volume counts %llu blocks as reserved for files, they are %llu",
                               as_ull(counters.reserved_blocks), as_ull(reserved_blocks_));
-    const uint64_t most = raw_blocks(context_.volume.superblock().members);
+    const uint64_t most = context_.raw_blocks;
     if (counters.reserved_blocks > most)
         context_.findings.add("space", {}, "%llu blocks are reserved for files, the members have %llu",
                               as_ull(counters.reserved_blocks), as_ull(most));

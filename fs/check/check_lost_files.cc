@@ -3,7 +3,6 @@
 // when there are such blocks.
 #include <algorithm>
 
-#include "format/member_layout.h"
 #include "fs/check/check_passes.h"
 #include "fs/maintain/damaged_files.h"
 
@@ -14,9 +13,7 @@ namespace {
 class LostFileSearch final : public DamagedFileSearch {
 public:
     LostFileSearch(CheckContext& context, const TreeRoot& tree)
-        : DamagedFileSearch(*context.remap, context.view, raw_blocks(context.volume.superblock().members)),
-          context_(context),
-          tree_(tree)
+        : DamagedFileSearch(*context.remap, context.view, context.raw_blocks), context_(context), tree_(tree)
     {
     }
 

@@ -23,6 +23,7 @@ struct CheckContext {
     Findings& findings;
     BlockCensus& census;
     const CheckOptions& options;
+    const uint64_t raw_blocks;  // of all members
 
     // False once a part of the tree could not be read: what it would have said is not known to be missing.
     bool file_tree_whole = true;

@@ -21,7 +21,7 @@ constexpr int kFormatKey = 1003;
 
 constexpr argp_option kCommonOptions[] = {
     {"json", kJsonKey, nullptr, 0, "print one JSON object", 0},
-    {"format", kFormatKey, "FORMAT", 0, "json, as --json, or text (the default of all but events -f)", 0},
+    {"format", kFormatKey, "FORMAT", 0, "json, as --json, or text", 0},
     {"raw", 'b', nullptr, 0, "print sizes in bytes", 0},
     {"si", kSiKey, nullptr, 0, "print sizes in powers of 1000", 0},
     {"iec", kIecKey, nullptr, 0, "print sizes in powers of 1024 (default)", 0},
