@@ -8,6 +8,7 @@
 #include "raid56/io_plan.h"
 #include "raid56/partial_write.h"
 #include "raid56/row_plan.h"
+#include "raid56/row_set.h"
 
 namespace cowraid {
 
@@ -56,11 +57,10 @@ private:
     void choose_reads();
     void widen_reads();
     void read();
-    void examine(const IoPart& part);
+    void examine(RowJob& job, uint32_t column, const RowCell& cell);
     void solve();
     void solve(RowJob& job);
-    static bool solve_needed(RowJob& job, std::span<const uint32_t> needed, std::span<const uint32_t> erased);
-    static bool solve_by_trial(RowJob& job, std::span<const uint32_t> needed);
+    static bool solve_columns(RowJob& job, std::span<const uint32_t> lost);
     static void adopt(RowJob& job, uint32_t column);
     [[nodiscard]] static bool in_use(const RowJob& job, uint32_t column);
     void count_faults(RowJob& job);

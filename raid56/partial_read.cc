@@ -8,7 +8,6 @@
 
 #include "base/checksum.h"
 #include "raid56/expectations.h"
-#include "raid56/lost_block.h"
 #include "raid56/partial_batch.h"
 
 namespace cowraid {
@@ -81,49 +80,49 @@ void PartialBatch::widen_reads()
     }
 }
 
-void PartialBatch::examine(const IoPart& part)
+void PartialBatch::examine(RowJob& job, uint32_t column, const RowCell& cell)
 {
-    RowJob& job = jobs_[part.owner];
-    CachedRow& cached = *job.cached;
-    const auto column = static_cast<uint32_t>((part.memory - cached.memory.data()) / kBlockBytes);
-    const bool right = part.result.ok() && checksum_of(part.memory, kBlockBytes) == cached.checksums[column];
-    cached.present[column] = right;
+    job.cached->present[column] = cell.state == RowCell::State::kGood;
     // Of a row read along, whoever needs the block will find out.
-    if (right || job.blocks.empty())
+    if (job.cached->present[column] || job.blocks.empty())
         return;
-    FaultCause cause = FaultCause::kWrong;
-    if (!part.result.ok())
-        cause = part.result.err() == Err::kMemberGone ? FaultCause::kMissing : FaultCause::kReadError;
-    (cause == FaultCause::kMissing ? job.situation.away : job.bad)[column] = true;
-    job.unread[column] = cause == FaultCause::kReadError;
-    job.charged[column] = cause == FaultCause::kReadError;
-    if (cause == FaultCause::kReadError)
-        count_fault(state_, job.group(), job.place(column), 0, cause);
+    const bool away = cell.state == RowCell::State::kAway;
+    const bool unread = !away && cell.cause == FaultCause::kReadError;
+    (away ? job.situation.away : job.bad)[column] = true;
+    job.unread[column] = unread;
+    job.charged[column] = unread;
+    if (unread)
+        count_fault(state_, job.group(), job.place(column), 0, cell.cause);
 }
 
 // Reads what the plans say, all rows as one batch.
 void PartialBatch::read()
 {
-    IoPlan plan(IoKind::kRead, state_.members);
-    plan.forbid_bridges();
-    uint64_t blocks = 0;
-    for (uint32_t index = 0; index < jobs_.size(); ++index) {
-        RowJob& job = jobs_[index];
-        for (uint32_t column = 0; job.status.ok() && column < job.columns(); ++column) {
-            if (!job.plan.reads[column] || job.cached->present[column])
-                continue;
-            const BlockLocation at = locate_block(state_, job.group(), job.place(column), 0);
-            job.situation.away[column] = at.device == nullptr;
-            if (at.device == nullptr)
-                continue;
-            plan.add({at.member, at.device, at.offset, job.cached->block(column), kBlockBytes, index, {}});
-            ++blocks;
-        }
-    }
-    bump(partial_.counters.blocks_read, blocks);
-    plan.run();
-    for (const IoPart& part : plan.parts())
-        examine(part);
+    struct Read {
+        RowJob* job;
+        uint32_t column;
+        RowCell cell;
+    };
+    std::vector<Read> reads;
+    for (RowJob& job : jobs_)
+        for (uint32_t column = 0; job.status.ok() && column < job.columns(); ++column)
+            if (job.plan.reads[column] && !job.cached->present[column])
+                reads.push_back({&job,
+                                 column,
+                                 {.memory = job.cached->block(column),
+                                  .expected = {true, job.cached->checksums[column]}}});
+    std::vector<PlacedCell> cells;
+    cells.reserve(reads.size());
+    for (Read& at : reads)
+        cells.push_back({&at.job->group(), at.job->place(at.column), 0, &at.cell});
+    read_cells(state_, cells);
+    classify_cells(cells);
+    for (const Read& at : reads)
+        examine(*at.job, at.column, at.cell);
+    bump(partial_.counters.blocks_read,
+         static_cast<uint64_t>(std::count_if(reads.begin(), reads.end(), [](const Read& at) {
+             return at.cell.state != RowCell::State::kAway;
+         })));
 }
 
 // Rows of which something was bad or away: all the rest is read, and what is missing computed.
@@ -166,54 +165,38 @@ void PartialBatch::count_faults(RowJob& job)
     }
 }
 
-// Solves the `needed` columns from all that are not `erased`, and takes them if all match.
-bool PartialBatch::solve_needed(RowJob& job, std::span<const uint32_t> needed,
-                                std::span<const uint32_t> erased)
+// Solves the `lost` columns as a reader does, and takes those that match. Bad blocks are only inputs as a
+// last resort, lost ones never. True: all matched.
+bool PartialBatch::solve_columns(RowJob& job, std::span<const uint32_t> lost)
 {
     CachedRow& cached = *job.cached;
-    if (erased.size() > job.situation.parity)
-        return false;
-    std::vector<std::byte*> columns;
-    for (uint32_t column = 0; column < job.columns(); ++column)
-        columns.push_back(cached.block(column));
-    // Apart from what was read, which another choice of inputs may need.
-    AlignedBuffer solved(needed.size() * kBlockBytes);
-    for (size_t i = 0; i < needed.size(); ++i)
-        columns[needed[i]] = solved.data() + i * kBlockBytes;
-    parity_recover_wanted(columns, job.data_columns(), erased, needed, kBlockBytes);
-    for (const uint32_t column : needed)
-        if (checksum_of(columns[column], kBlockBytes) != cached.checksums[column])
-            return false;
-    for (const uint32_t column : needed) {
-        std::memcpy(cached.block(column), columns[column], kBlockBytes);
-        cached.present[column] = true;
+    std::vector<RowCell> cells(job.columns());
+    for (uint32_t column = 0; column < cells.size(); ++column) {
+        cells[column].memory = cached.block(column);
+        cells[column].cause = job.unread[column] ? FaultCause::kReadError : FaultCause::kWrong;
+        if (cached.present[column])
+            cells[column].state = RowCell::State::kGood;
+        else
+            cells[column].state = job.bad[column] ? RowCell::State::kBad : RowCell::State::kAway;
     }
-    return true;
-}
-
-// As a reader's last resort: blocks that can be read are inputs whatever is recorded of them, and the needed
-// blocks' checksums decide. With one of them an input less, at most: that many more than k there cannot be.
-bool PartialBatch::solve_by_trial(RowJob& job, std::span<const uint32_t> needed)
-{
-    static_assert(kMaxParity == 2, "with more parity several inputs can be left out at once");
-    RowBits inputs;
-    for (uint32_t column = 0; column < job.columns(); ++column)
-        inputs[column] = job.cached->present[column] || (job.bad[column] && !job.unread[column]);
-    for (const uint32_t column : needed)
-        inputs[column] = false;
-    const auto try_without = [&](uint32_t left_out) {
-        std::vector<uint32_t> erased;
-        for (uint32_t column = 0; column < job.columns(); ++column)
-            if (!inputs[column] || column == left_out)
-                erased.push_back(column);
-        return solve_needed(job, needed, erased);
-    };
-    if (inputs.count() <= job.data_columns())
-        return inputs.count() == job.data_columns() && try_without(job.columns());
-    for (uint32_t column = 0; column < job.columns(); ++column)
-        if (inputs[column] && try_without(column))
-            return true;
-    return false;
+    // Apart from what was read, which another choice of inputs may need.
+    AlignedBuffer solved(lost.size() * kBlockBytes);
+    std::vector<LostBlock> blocks;
+    for (const uint32_t column : lost)
+        blocks.push_back({.group = &job.group(),
+                          .place = job.place(column),
+                          .memory = solved.data() + blocks.size() * kBlockBytes,
+                          .wanted = cached.checksums[column]});
+    Row row{&job.group(), job.stripe->key.stripe, job.row, cells, blocks};
+    std::vector<RepairItem> repairs;  // the write itself stores what was solved
+    solve_row(row, repairs);
+    for (const LostBlock& block : blocks) {
+        if (!block.recovered)
+            continue;
+        std::memcpy(cached.block(block.place.column), block.memory, kBlockBytes);
+        cached.present[block.place.column] = true;
+    }
+    return row.done;
 }
 
 // Nobody needs what a free block holds, only that parity and checksum agree with it: what a crash left there,
@@ -234,19 +217,16 @@ void PartialBatch::adopt(RowJob& job, uint32_t column)
 void PartialBatch::solve(RowJob& job)
 {
     CachedRow& cached = *job.cached;
-    std::vector<uint32_t> erased, needed, used;
-    for (uint32_t column = 0; column < job.columns(); ++column) {
-        if (cached.present[column])
-            continue;
-        erased.push_back(column);
-        if (column < job.data_columns() && !job.situation.writes[column])
+    std::vector<uint32_t> needed, used;
+    for (uint32_t column = 0; column < job.data_columns(); ++column)
+        if (!cached.present[column] && !job.situation.writes[column])
             needed.push_back(column);
-    }
     job.plan.mode = RowMode::kReconstruct;
-    if (!needed.empty() && !solve_needed(job, needed, erased)) {
+    if (!needed.empty() && !solve_columns(job, needed)) {
         std::copy_if(needed.begin(), needed.end(), std::back_inserter(used),
-                     [&](uint32_t column) { return in_use(job, column); });
-        if (!used.empty() && !solve_by_trial(job, used)) {
+                     [&](uint32_t column) { return !cached.present[column] && in_use(job, column); });
+        // What free blocks hold may be an input then.
+        if (!used.empty() && !solve_columns(job, used)) {
             job.status = Err::kTooManyFaults;
             return;
         }

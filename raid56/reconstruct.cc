@@ -3,13 +3,12 @@
 // all of them is read as one batch, classified, and the rows are solved; rows that were not solved read more.
 // Of a row no more is read than it takes: k good blocks, data before parity; the rest only when a sibling
 // turns out bad or the result does not match.
-#include "raid56/reconstruct.h"
-
 #include <algorithm>
 #include <cstring>
 #include <tuple>
 
 #include "base/checksum.h"
+#include "raid56/row_set.h"
 
 namespace cowraid {
 

@@ -9,7 +9,6 @@
 #include "base/checksum.h"
 #include "raid56/parity.h"
 #include "raid56/partial_write.h"
-#include "raid56/reconstruct.h"
 
 namespace cowraid {
 

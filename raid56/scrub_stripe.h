@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "raid56/io_plan.h"
-#include "raid56/repair.h"
 #include "raid56/row_set.h"
 
 namespace cowraid {

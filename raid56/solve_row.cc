@@ -6,16 +6,11 @@
 
 #include "base/checksum.h"
 #include "raid56/parity.h"
-#include "raid56/reconstruct.h"
+#include "raid56/row_set.h"
 
 namespace cowraid {
 
 namespace {
-
-bool usable(const RowCell& cell)
-{
-    return cell.state == RowCell::State::kGood || cell.state == RowCell::State::kUnknown;
-}
 
 bool is_lost(const Row& row, uint32_t column)
 {
@@ -188,7 +183,8 @@ void RowTrial::run()
 
 uint32_t Row::usable_count() const
 {
-    return static_cast<uint32_t>(std::count_if(cells.begin(), cells.end(), usable));
+    return static_cast<uint32_t>(
+        std::count_if(cells.begin(), cells.end(), [](const RowCell& cell) { return cell.usable(); }));
 }
 
 uint32_t Row::mismatching_count() const
