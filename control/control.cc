@@ -256,7 +256,10 @@ void ControlServer::send(Client& client, const json_t* message)
     const FrameLimits limits{.bytes_max = kControlAnswerBytesMax,
                              .milliseconds = options_.deadline_milliseconds};
     // A peer that does not take its answer finds out by itself.
-    write_frame(client.fd.get(), json_print(message), limits).ignore();
+    if (write_frame(client.fd.get(), json_print(message), limits).err() == Err::kTooBig)
+        write_frame(client.fd.get(), json_print(make_error(Err::kTooBig, "the answer is too large").get()),
+                    limits)
+            .ignore();
 }
 
 void ControlServer::announce(const json_t* message)

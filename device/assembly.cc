@@ -210,7 +210,7 @@ bool knows_successor(const Superblock& other, const Superblock& own,
                      const std::vector<const RingReading*>& all)
 {
     const auto says = [&](const Superblock& meanwhile) {
-        return shares_epoch(other, meanwhile) && knows_successor(other, own, meanwhile);
+        return knows_successor(other, own, meanwhile) && shares_epoch(other, meanwhile);
     };
     return std::any_of(all.begin(), all.end(), [&](const RingReading* reading) {
         return std::any_of(reading->valid.begin(), reading->valid.end(), says) ||

@@ -233,7 +233,8 @@ void IoPlan::count_if_gone(std::span<const IoPart> blocks, bool bridged)
 {
     const bool gone =
         std::all_of(blocks.begin(), blocks.end(), [](const IoPart& block) { return block.result.ok(); });
-    if (gone && !bridged)
+    // Not on a device that has come in its place.
+    if (gone && !bridged && blocks.front().device == members_.device(blocks.front().member))
         members_.count(blocks.front().member, MemberCounter::kReadErrors);
 }
 

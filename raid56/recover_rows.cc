@@ -56,8 +56,8 @@ private:
     void read_partials();
     void keep(const RowTask& task);
     // Which blocks of the row the trees refer to, and what these are.
-    [[nodiscard]] ColumnBits ask_kept(const RowTask& task, std::vector<Checksum>& checksums);
-    void recover_row_of(RowTask& task, IoPlan& writes);
+    Result<ColumnBits> ask_kept(const RowTask& task, std::vector<Checksum>& checksums);
+    Status recover_row_of(RowTask& task, IoPlan& writes);
 
     ArrayState& state_;
     IntentScan& scan_;
@@ -189,7 +189,8 @@ void RowsRecovery::keep(const RowTask& task)
     kept_->rows.emplace(address_of(*task.group, task.place).value, std::move(row));
 }
 
-ColumnBits RowsRecovery::ask_kept(const RowTask& task, std::vector<Checksum>& checksums)
+// kTooManyFaults: what a block in use must be cannot be had, and the row must not be taken for right.
+Result<ColumnBits> RowsRecovery::ask_kept(const RowTask& task, std::vector<Checksum>& checksums)
 {
     BlockVerifier* const verifier = state_.verifier.load(std::memory_order_acquire);
     ColumnBits kept;
@@ -198,13 +199,15 @@ ColumnBits RowsRecovery::ask_kept(const RowTask& task, std::vector<Checksum>& ch
         BlockExpectation expectation;
         if (verifier != nullptr && sink_.in_use(address))
             verifier->expect(address, {&expectation, 1});
+        if (expectation.unavailable && !state_.read_only.load(std::memory_order_acquire))
+            return Err::kTooManyFaults;
         kept[column] = expectation.known;
         checksums.push_back(expectation.checksum);
     }
     return kept;
 }
 
-void RowsRecovery::recover_row_of(RowTask& task, IoPlan& writes)
+Status RowsRecovery::recover_row_of(RowTask& task, IoPlan& writes)
 {
     std::vector<RowEntry> entries;
     for (size_t entry = 0; entry < task.entries.size(); ++entry) {
@@ -223,12 +226,12 @@ void RowsRecovery::recover_row_of(RowTask& task, IoPlan& writes)
     row.columns = columns;
     row.missing = task.missing;
     std::vector<Checksum> kept_checksums;
-    row.kept = ask_kept(task, kept_checksums);
+    CW_ASSIGN(row.kept, ask_kept(task, kept_checksums));
     row.kept_checksums = kept_checksums;
     ++counts_.rows;
     if (!recover_row(row, entries)) {
         ++counts_.untouched;
-        return;
+        return {};
     }
     counts_.changed += row.changed.any() ? 1 : 0;
     const bool read_only = state_.read_only.load(std::memory_order_acquire);
@@ -246,6 +249,7 @@ void RowsRecovery::recover_row_of(RowTask& task, IoPlan& writes)
         if (!read_only && (row.changed[column] || unreadable) && at.device != nullptr)
             writes.add({at.member, at.device, at.offset, columns[column], kBlockBytes, 0, {}});
     }
+    return {};
 }
 
 Status RowsRecovery::recover_batch()
@@ -263,7 +267,7 @@ Status RowsRecovery::recover_batch()
     read_partials();
     IoPlan writes(IoKind::kWrite, state_.members);
     for (RowTask& task : tasks_)
-        recover_row_of(task, writes);
+        CW_TRY(recover_row_of(task, writes));
     tasks_.clear();
     writes.run();
     std::vector<MemberId> failed;

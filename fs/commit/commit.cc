@@ -130,7 +130,8 @@ Status apply_orders(Committer& committer, CommitOrder::When when)
 bool hand_over_waiting(Committer& committer)
 {
     const bool scrubbed = committer.scrub.hand_over_waiting();
-    return committer.catch_up.hand_over_waiting() || scrubbed;
+    const bool copied = committer.replace.hand_over_waiting();
+    return committer.catch_up.hand_over_waiting() || scrubbed || copied;
 }
 
 // One round flushes what was caught up, the next one calls it current.

@@ -194,6 +194,16 @@ Status Replace::end(const ReplaceRecord& record, ReplaceState state, const std::
                 committer_.store.volume.members().name(record.source).c_str(), replace_state_name(state),
                 text.empty() ? "" : ": ", text.c_str(), static_cast<unsigned long long>(ended.copy.repaired),
                 static_cast<unsigned long long>(ended.copy.lost));
+    if (state == ReplaceState::kFinished)
+        return {};
+    bool was_out;  // in service only to be copied
+    {
+        MutexLock lock(mutex_);
+        was_out = brought_back_ == record.source;
+    }
+    MemberSet& members = committer_.store.volume.members();
+    if (was_out && members.device(record.source) != nullptr)
+        members.fail_for_repairs(record.source);
     return {};
 }
 
@@ -341,16 +351,7 @@ bool Replace::give_up(const ReplaceRecord& record)
                    (source_lost || committer_.is_given_up(record.target)))) {
         std::string why;
         const std::string text = members.name(record.target) + (failed ? " failed" : " did not come back");
-        if (!end(record, ReplaceState::kFailed, text, why).ok())
-            return false;
-        bool was_out;
-        {
-            MutexLock lock(mutex_);
-            was_out = brought_back_ == record.source;
-        }
-        if (was_out)
-            members.fail_for_repairs(record.source);
-        return true;
+        return end(record, ReplaceState::kFailed, text, why).ok();
     }
     // Catching up does the rest.
     return members.device(record.source) == nullptr && *waits_for(record) == '\0' && take_over(record);
@@ -362,7 +363,7 @@ bool Replace::copy_on()
     Volume& volume = committer_.store.volume;
     if (copying_.status().state == ScrubState::kRunning)
         return false;  // others are at the last ones
-    if (volume.has_caught_up()) {
+    if (volume.has_caught_up() || copying_.has_waiting()) {
         committer_.store.commits.request_commit();
         return committer_.store.options.manual_commit && committer_.commit().ok();
     }
@@ -463,7 +464,9 @@ bool Replace::take_over(const ReplaceRecord& record)
     // What was recorded there for fsync is in the commit that comes before.
     members.set_leaving(record.source, true);
     std::string why;
-    const Status status = end(record, ReplaceState::kFinished, "", why,
+    const char* const text =
+        all_copied(record) ? "" : "not all was copied; the rest is filled from the others";
+    const Status status = end(record, ReplaceState::kFinished, text, why,
                               stale ? Volume::NotCopied::kStale : Volume::NotCopied::kRefused);
     members.set_leaving(record.source, false);
     if (!status.ok())

@@ -63,6 +63,9 @@ public:
     void note_begin(MemberId source);
     void note_end(const ReplaceStatus& ended);
 
+    // As Scrub::hand_over_waiting().
+    bool hand_over_waiting() { return copying_.hand_over_waiting(); }
+
     // One piece is copied, or what comes next is done. False: nothing is to be done now. No locks held.
     bool step();
     // Of the threads that take the steps: the first one waits for work, others help with copying. False:

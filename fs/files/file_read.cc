@@ -172,8 +172,8 @@ Status read_pieces(Store& store, const View& view, const std::vector<StoredPiece
     // Of which only some are lost a scrub tells, or who reads them one by one.
     for (const ReadPiece& piece : pieces)
         if (piece.result.err() == Err::kTooManyFaults && piece.bad_blocks == piece.block_count)
-            store.damage.note(piece.address, piece.block_count, static_cast<uint64_t>(std::time(nullptr)),
-                              DamageList::Found::kByReader);
+            note_damage(store, piece.address, piece.block_count, static_cast<uint64_t>(std::time(nullptr)),
+                        DamageList::Found::kByReader);
     return status;
 }
 

@@ -236,7 +236,7 @@ Status Balance::begin(const BalanceOptions& options, std::string& why)
         return refuse(why, Err::kNoSpace, kBusyRoom);
     record.total_bytes = plan.moved_bytes;
     store_.volume.set_balance(record, options.profiles);
-    store_.stuck_groups.clear();
+    try_all_groups();
     position_ = {};
     found_any_ = false;
     empty_passes_ = 0;
@@ -275,13 +275,22 @@ Status Balance::change(State next, std::string& why)
             return refuse(why, Err::kNoSpace, kBusyRoom);
     }
     record.state = next == State::kPaused ? BalanceState::kPaused : BalanceState::kRunning;
-    if (next != State::kRunning)
+    if (next == State::kRunning)
+        try_all_groups();
+    else
         reopen_groups();
     if (next == State::kCancelled)
         record = {};
     store_.volume.set_balance(record, committed_profiles(store_.volume));
     enter(next, record, committed_profiles(store_.volume));
     return {};
+}
+
+// What could not be read may be readable by now.
+void Balance::try_all_groups()
+{
+    store_.stuck_groups.clear();
+    cleaner_.forget_set_aside();
 }
 
 // All take blocks as ever, but those that are about to leave.

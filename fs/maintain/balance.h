@@ -127,6 +127,7 @@ private:
     [[nodiscard]] bool have_room_for(uint32_t content, uint64_t blocks) const;
     // Groups that are closed and hold nodes that can be moved.
     [[nodiscard]] std::set<VolumeAddress> node_groups() const;
+    void try_all_groups();
     [[nodiscard]] bool is_stuck(const GroupNumbers& numbers) const;
     [[nodiscard]] bool stays(const GroupNumbers& numbers) const;
     void notice_end();

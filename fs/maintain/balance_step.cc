@@ -29,7 +29,7 @@ std::vector<GroupNumbers> Balance::chosen(uint32_t content) const
     return groups;
 }
 
-// Its blocks, or some of them, cannot be moved by this mount.
+// Its blocks, or some of them, could not be moved.
 bool Balance::is_stuck(const GroupNumbers& numbers) const
 {
     const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);

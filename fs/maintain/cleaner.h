@@ -64,8 +64,10 @@ public:
     [[nodiscard]] CleanPressure pressure(bool idle) const;
     // Free rows that moving the blocks of the group may take.
     [[nodiscard]] uint64_t room_for(const GroupNumbers& group) const;
-    // Its blocks, or some of them, cannot be moved: it stays for this mount.
+    // Its blocks, or some of them, cannot be moved: it stays until a balance begins or goes on.
     [[nodiscard]] bool is_set_aside(VolumeAddress group) const { return set_aside_.count(group) != 0; }
+    // What stood in the way may be gone.
+    void forget_set_aside() { set_aside_.clear(); }
     // No group is emptied any more in this mount.
     [[nodiscard]] bool failed() const { return failed_; }
     [[nodiscard]] const CleanPolicy& policy() const { return policy_; }

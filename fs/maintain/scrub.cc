@@ -91,6 +91,12 @@ ScrubSelection selection_for(Store& store, ScrubScope scope, const ScrubOptions&
 
 Status Scrub::start(const ScrubOptions& options)
 {
+    return start_pass(options, false);
+}
+
+// `goes_on`: with what the pass before it left.
+Status Scrub::start_pass(const ScrubOptions& options, bool goes_on)
+{
     CW_TRY(store_.service.check_writable());
     const Groups groups = store_.volume.array().groups();
     if (scope_ != ScrubScope::kAll &&
@@ -104,8 +110,13 @@ Status Scrub::start(const ScrubOptions& options)
         if (status_.state == ScrubState::kRunning || status_.state == ScrubState::kPaused)
             return Err::kBusy;
         const uint64_t earlier = std::max(status_.earlier_unrepaired, status_.unrepaired);
-        if (scope_ != ScrubScope::kStale || !options.as_it_is)
+        if (status_.state == ScrubState::kFinished && !goes_on)
+            settled_ = {};
+        if (scope_ != ScrubScope::kStale || !options.as_it_is) {
             status_ = {};
+            status_.lost = settled_.lost;
+            status_.lost_addresses = settled_.addresses;
+        }
         status_.unreadable_nodes = 0;  // else it is the rest of the pass that ended, and meets them again
         status_.earlier_unrepaired = earlier;
         status_.options = options;
@@ -206,6 +217,24 @@ ScrubStatus Scrub::status() const
     return status;
 }
 
+namespace {
+
+void append_addresses(std::span<const VolumeAddress> more, std::vector<VolumeAddress>& out)
+{
+    const size_t room = kScrubAddressesMax - std::min(kScrubAddressesMax, out.size());
+    more = more.first(std::min(room, more.size()));
+    out.insert(out.end(), more.begin(), more.end());
+}
+
+}  // namespace
+
+void Scrub::Settled::add(std::span<const VolumeAddress> blocks, uint64_t node_count)
+{
+    lost += blocks.size();
+    nodes += node_count;
+    append_addresses(blocks, addresses);
+}
+
 void Scrub::add(const ScrubReport& report, const ScrubWalkCounts& counts)
 {
     status_.bytes_done += (report.data_blocks + report.parity_blocks) * kBlockBytes + counts.head_bytes;
@@ -221,9 +250,7 @@ void Scrub::add(const ScrubReport& report, const ScrubWalkCounts& counts)
     status_.unreadable_nodes += counts.unreadable_nodes;
     status_.members += report.members;
     unreached_ = unreached_ || counts.unreached;
-    const size_t room = kScrubAddressesMax - std::min(kScrubAddressesMax, status_.lost_addresses.size());
-    const auto end = report.lost.begin() + static_cast<ptrdiff_t>(std::min<size_t>(room, report.lost.size()));
-    status_.lost_addresses.insert(status_.lost_addresses.end(), report.lost.begin(), end);
+    append_addresses(report.lost, status_.lost_addresses);
 }
 
 namespace {
@@ -328,8 +355,9 @@ void Scrub::note_finished(Step& step, std::vector<StaleColumn>& current)
     if (!pass.complete())
         return;
     if (!pass.incomplete && step.order.mode == ScrubMode::kRepair) {
-        // Copying records nothing, and takes nothing for lost.
-        (scope_ == ScrubScope::kReplaced ? current : step.waiting).swap(pass.columns);
+        // Copying records nothing.
+        const bool lossy = pass.lost.size() + pass.lost_nodes.size() > 0;
+        (scope_ == ScrubScope::kReplaced && !lossy ? current : step.waiting).swap(pass.columns);
         step.lost.swap(pass.lost);
         step.lost_nodes.swap(pass.lost_nodes);
     }
@@ -417,6 +445,7 @@ bool Scrub::finish(Step& step, ScrubStatus& ended, std::vector<StaleColumn>& cur
     if (!position_.done || !issued_.empty())
         return false;
     end(ScrubState::kFinished);
+    status_.unreadable_nodes = std::max(status_.unreadable_nodes, settled_.nodes);
     if (selection_.takes_all() && status_.unverified == 0 && !unreached_)
         status_.earlier_unrepaired = 0;
     // Errors that pass had a pass.
@@ -442,12 +471,12 @@ void Scrub::give_back(const Step& step)
 void Scrub::note_lost(const Step& step)
 {
     for (const VolumeAddress address : step.report.lost) {
-        store_.damage.note(address, 1, step.started, DamageList::Found::kByScrub);
+        note_damage(store_, address, 1, step.started, DamageList::Found::kByScrub);
         log_count(LogLevel::kError, "scrub", "blocks that cannot be recovered, by address", 1,
                   {.first = address.value, .last = address.value + kBlockBytes - 1});
     }
     for (const BlockRef& node : step.counts.lost_nodes)
-        store_.damage.note(node.address, kNodeBlocks, step.started, DamageList::Found::kByScrub);
+        note_damage(store_, node.address, kNodeBlocks, step.started, DamageList::Found::kByScrub);
 }
 
 bool Scrub::goes_on(uint64_t number) const
@@ -473,13 +502,49 @@ void spend_turn(WorkTurns& turns, const Ref<const ArrayGroup>& group)
 
 }  // namespace
 
-constexpr uint64_t kForgottenMax = 1024;  // blocks at a time: what was found good may be lost soon after
+constexpr uint64_t kRecheckedMax = 1024;  // blocks at a time: what was found good may be lost soon after
+
+// The first of them that are in use, if that is known. Returns the end of what was looked at.
+VolumeAddress Scrub::recheck_some(const DamagedRun& run, VolumeAddress from, WorkTurns& turns)
+{
+    std::vector<BlockRun> used;
+    const Status known = store_.allocator.live_blocks(from, kRecheckedMax, used);
+    if (!known.ok() && known.err() != Err::kInvalid)
+        return run.end();
+    const Ref<const ArrayGroup> group = store_.volume.array().group_at(from);
+    AlignedBuffer memory(kBlockBytes);
+    uint64_t blocks = 0;
+    VolumeAddress good = from;  // all from there on is
+    const auto forget_to = [&](VolumeAddress end) {
+        if (good < end)
+            store_.damage.forget(good, (end - good) / kBlockBytes);
+    };
+    for (const BlockRun& part : used) {
+        for (uint64_t block = 0; block < part.block_count; ++block) {
+            const VolumeAddress address = part.address + block * kBlockBytes;
+            if (address >= run.end())
+                break;
+            spend_turn(turns, group);
+            if (!is_lost(store_, address, memory))
+                continue;
+            forget_to(address);
+            good = address + kBlockBytes;
+        }
+        blocks += part.block_count;
+    }
+    // The last ones that were found may not be the last that there are.
+    const VolumeAddress end =
+        blocks < kRecheckedMax
+            ? run.end()
+            : std::min(run.end(), used.back().address + used.back().block_count * kBlockBytes);
+    forget_to(end);
+    return end;
+}
 
 // What is listed and was not found lost by it is good, or free, or nobody's any more. False: it was not
 // looked at, since the scrub does not go on.
 bool Scrub::recheck_damage(const Step& step, WorkTurns& turns)
 {
-    AlignedBuffer memory(kBlockBytes);
     const bool saw_all = saw_all_nodes();
     for (const DamagedRun& run : store_.damage.runs()) {
         if (run.found_seconds >= step.started)
@@ -490,23 +555,9 @@ bool Scrub::recheck_damage(const Step& step, WorkTurns& turns)
                 store_.damage.forget(run.first, run.block_count);
             continue;
         }
-        uint64_t good = 0;  // neighbours before `block`: each call is an item to store
-        const auto forget = [&](uint64_t block) {
-            const uint64_t count = std::exchange(good, 0);
-            store_.damage.forget(run.first + (block - count) * kBlockBytes, count);
-        };
-        for (uint64_t block = 0; block < run.block_count; ++block) {
-            if (!goes_on(step.number)) {
-                forget(block);
+        for (VolumeAddress at = run.first; at < run.end(); at = recheck_some(run, at, turns))
+            if (!goes_on(step.number))
                 return false;
-            }
-            spend_turn(turns, group);
-            if (is_lost(store_, run.first + block * kBlockBytes, memory))
-                forget(block);
-            else if (++good == kForgottenMax)
-                forget(block + 1);
-        }
-        forget(run.block_count);
     }
     return true;
 }
@@ -541,11 +592,12 @@ bool Scrub::step()
         log_end(scope_, ended);
         store_.commits.request_commit();
         const bool as_it_is = begins_as_it_is_.exchange(false);
-        if (begins_again_.exchange(false))
-            start({}).ignore();
-        else if (as_it_is && has_empty_node_columns(store_))
-            start({.as_it_is = true}).ignore();
+        if (as_it_is && !begins_again_.load() && has_empty_node_columns(store_))
+            start_pass({.as_it_is = true}, true).ignore();
     }
+    // Who settles last may not be who took the last step.
+    if (status().state == ScrubState::kFinished && begins_again_.exchange(false))
+        start_pass({}, true).ignore();
     if (!current.empty()) {
         store_.volume.caught_up(std::move(current));
         store_.commits.request_commit();
@@ -589,10 +641,11 @@ bool Scrub::are_lost(const Step& step, WorkTurns& turns)
             return false;
         spend_turn(turns, store_.volume.array().group_at(address));
         const Result<bool> used = store_.allocator.is_used(address);
-        if ((used.ok() && !*used) || is_lost(store_, address, memory))
+        const bool unused = used.ok() && !*used;
+        if (!unused && is_lost(store_, address, memory))
             continue;
         store_.damage.forget(address, 1);
-        all = false;
+        all = all && unused;
     }
     return all;
 }
@@ -610,12 +663,12 @@ TransactionId last_recorded(const View& view)
 }  // namespace
 
 // Errors of other members may have passed meanwhile: then more can be had, and filling begins again. A
-// scrub of all leaves that to the next one.
+// scrub of all leaves that to the next one. What the target of a copy lacks it lacks, and is listed.
 void Scrub::settle_waiting(Step& step, WorkTurns& turns)
 {
     if (step.waiting.empty())
         return;
-    const bool for_good = are_lost(step, turns);
+    const bool for_good = scope_ == ScrubScope::kReplaced || are_lost(step, turns);
     if (!for_good && scope_ == ScrubScope::kStale)
         begins_again_.store(true);
     if (!for_good)
@@ -625,8 +678,16 @@ void Scrub::settle_waiting(Step& step, WorkTurns& turns)
     {
         MutexLock lock(mutex_);
         waiting_.push_back({recorded, lossy, std::move(step.waiting)});
+        if (scope_ == ScrubScope::kStale)
+            settled_.add(step.lost, step.lost_nodes.size());
     }
     store_.commits.request_commit();
+}
+
+bool Scrub::has_waiting() const
+{
+    MutexLock lock(mutex_);
+    return !waiting_.empty();
 }
 
 bool Scrub::hand_over_waiting()
@@ -646,9 +707,11 @@ bool Scrub::hand_over_waiting()
     const bool full = store_.damage.full(), listed = !store_.damage.changed();
     std::vector<StaleColumn> columns;
     for (Waiting& one : ready) {
-        if (one.lossy && full) {
+        // Whether the source of a copy stays is not for the list to say.
+        const bool waits = scope_ != ScrubScope::kReplaced || !full;
+        if (one.lossy && full && waits) {
             store_.damage.retry();  // for a later pass, which comes when the list may be whole
-        } else if (one.lossy && !listed) {
+        } else if (one.lossy && !listed && waits) {
             MutexLock lock(mutex_);
             waiting_.push_back(std::move(one));
         } else {

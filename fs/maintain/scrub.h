@@ -102,6 +102,8 @@ public:
     // damage, and what was recorded anew of their rows in the trees, both durable. False: there are none.
     // Commit thread, between commits.
     bool hand_over_waiting();
+    // There are such columns.
+    [[nodiscard]] bool has_waiting() const;
 
 private:
     // What a step works on; `number` is of its scrub, `sequence` of the step.
@@ -147,6 +149,15 @@ private:
 
         [[nodiscard]] bool complete() const { return begun && issued && steps == 0; }
     };
+    // What was found lost for good of columns that this filling handed over: passes that follow one another
+    // meet it no more.
+    struct Settled {
+        uint64_t lost = 0, nodes = 0;
+        std::vector<VolumeAddress> addresses;  // the first kScrubAddressesMax
+
+        void add(std::span<const VolumeAddress> blocks, uint64_t node_count);
+    };
+    Status start_pass(const ScrubOptions& options, bool goes_on);
     bool begin(Step& step, WorkTurns& turns);
     [[nodiscard]] ScrubOrder order() const CW_REQUIRES(mutex_);
     void await_rows(const Step& step, const ScrubPosition& before, const ScrubPosition& after);
@@ -165,6 +176,7 @@ private:
     [[nodiscard]] bool saw_all_nodes() const;
     [[nodiscard]] bool goes_on(uint64_t number) const;
     bool recheck_damage(const Step& step, WorkTurns& turns);
+    VolumeAddress recheck_some(const DamagedRun& run, VolumeAddress from, WorkTurns& turns);
     [[nodiscard]] bool stopped() const;
     void enter_running() CW_REQUIRES(mutex_);
     void leave_running(ScrubState state) CW_REQUIRES(mutex_);
@@ -205,6 +217,7 @@ private:
         std::vector<StaleColumn> columns;
     };
     std::vector<Waiting> waiting_ CW_GUARDED_BY(mutex_);
+    Settled settled_ CW_GUARDED_BY(mutex_);
     bool unreached_ CW_GUARDED_BY(mutex_) = false;  // there may be nodes that it could not get to
     std::atomic<bool> begins_again_{false}, begins_as_it_is_{false};  // when it ends
     uint64_t since_ms_ CW_GUARDED_BY(mutex_) = 0;  // when it began to run

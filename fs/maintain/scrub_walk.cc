@@ -328,8 +328,13 @@ bool load_unknown(Store& store, const ArrayGroup& group, uint64_t from, uint64_t
         if (used.ok() && *used)
             out.used.set(block, 1);
     }
-    for (uint64_t stripe = 0; stripe < out.stripe_count; ++stripe)
-        out.rows.push_back({from + stripe, 0, geometry.rows()});
+    // Where that is known no more is looked at: nothing keeps the slots of a group that is empty.
+    const Bitmap pinned = out.unknown ? Bitmap() : pinned_blocks(store, group, out);
+    for (uint64_t stripe = from; stripe < from + out.stripe_count; ++stripe)
+        if (out.unknown)
+            out.rows.push_back({stripe, 0, geometry.rows()});
+        else
+            add_rows(out, pinned, geometry, stripe);
     return true;
 }
 

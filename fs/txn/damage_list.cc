@@ -41,12 +41,13 @@ Status DamageList::load(Store& store)
         // Of no group: it went meanwhile, or somebody made that up.
         const Ref<const ArrayGroup> group = store.volume.array().group_at(first);
         MutexLock lock(mutex_);
-        if (!group || runs_.size() >= kRunsMax) {
+        const uint64_t data_bytes = group ? group->record.data_bytes() : 0;
+        if (!group || first - group->record.address >= data_bytes || runs_.size() >= kRunsMax) {
             if (changed_.size() < kRunsMax)  // the next mount finds the others
                 changed_.insert(first);
             continue;
         }
-        const uint64_t left = (group->record.address + group->record.span_bytes() - first) / kBlockBytes;
+        const uint64_t left = (group->record.address + data_bytes - first) / kBlockBytes;
         const Run run{std::min(record->block_count, left), record->found_seconds};
         // Readers may have found some of it meanwhile.
         remove(first, first + run.block_count * kBlockBytes);
@@ -212,6 +213,28 @@ bool DamageList::store_some(Store& store)
             open.items.erase(damage_key(first));
     }
     return true;
+}
+
+void note_damage(Store& store, VolumeAddress first, uint64_t block_count, uint64_t found_seconds,
+                 DamageList::Found how)
+{
+    store.damage.note(first, block_count, found_seconds, how);
+    const VolumeAddress end = first + block_count * kBlockBytes;
+    std::vector<BlockRun> live;
+    Status known = store.allocator.live_in({first, static_cast<uint32_t>(block_count)}, live);
+    if (known.err() == Err::kBusy)  // not in memory, so that nothing of it was freed since the last commit
+        known = store.allocator.live_blocks(first, block_count, live);
+    if (!known.ok() && known.err() != Err::kInvalid)
+        return;
+    live.push_back({end, 0});
+    VolumeAddress at = first;
+    for (const BlockRun& run : live) {
+        if (run.address > at)
+            store.damage.forget(at, (std::min(run.address, end) - at) / kBlockBytes);
+        at = std::max(at, run.address + run.block_count * kBlockBytes);
+        if (at >= end)
+            break;
+    }
 }
 
 }  // namespace cowraid

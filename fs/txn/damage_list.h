@@ -82,4 +82,9 @@ private:
     bool told_unstored_ CW_GUARDED_BY(mutex_) = false;  // the log was told
 };
 
+// As DamageList::note(), but what nobody refers to any more is not listed: a free ends the life of blocks
+// before it forgets them. May load a group's free space.
+void note_damage(Store& store, VolumeAddress first, uint64_t block_count, uint64_t found_seconds,
+                 DamageList::Found how);
+
 }  // namespace cowraid

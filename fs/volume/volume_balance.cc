@@ -121,10 +121,10 @@ uint64_t Volume::potential_in_balance(const BalanceRecord& balance, const Volume
     const SlotAllocator slots = slots_in_balance(balance, leaving);
     const Profile& data = *find_profile(profiles.data);
     const Profile& metadata = *find_profile(profiles.metadata);
-    const MetadataNeed need = metadata_need_of(data, metadata, SlotMembers::kPresentFirst);
+    // What moves goes to groups of these (Cleaner::begin()).
+    const MetadataNeed need = metadata_need_of(data, metadata, SlotMembers::kPresent);
     return slots.potential_blocks(data, identity_.chunk_bytes,
-                                  left_for_nodes(need, metadata, nullptr, leaving),
-                                  SlotMembers::kPresentFirst);
+                                  left_for_nodes(need, metadata, nullptr, leaving), SlotMembers::kPresent);
 }
 
 uint64_t Volume::node_potential_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
@@ -141,7 +141,7 @@ uint64_t Volume::node_potential_in_balance(const BalanceRecord& balance, const V
     const Profile& metadata = *find_profile(profiles.metadata);
     const Profile& system = system_profile_of(metadata);
     const auto potential = [&](const Profile& profile, const std::vector<SlotAllocator::Share>& beside) {
-        return slots.potential_blocks(profile, identity_.chunk_bytes, beside, SlotMembers::kPresentFirst);
+        return slots.potential_blocks(profile, identity_.chunk_bytes, beside, SlotMembers::kPresent);
     };
     std::vector<SlotAllocator::Share> beside{{find_profile(profiles.data), demand.data_blocks}};
     if (metadata.parity == 0 || !demand.files)

@@ -69,6 +69,7 @@ struct Followed {
     MountedVolume volume;
     uint64_t last = 0;
     bool seen = false;  // in this round
+    bool begun = false;
 };
 
 class EventReader {
@@ -95,6 +96,7 @@ private:
     const std::vector<Uuid> chosen_;
     std::map<std::pair<Uuid, int>, Followed> followed_;  // by volume and daemon
     bool first_round_ = true;
+    std::vector<int> silent_at_first_;  // daemons
 };
 
 void EventReader::tell(const Followed& followed, const VolumeEvent& event)
@@ -154,7 +156,9 @@ void EventReader::read(Followed& followed)
         const auto answer = client->ask("events", why, request.get());
         if (!answer.ok())
             return;
-        if (first_round_ && followed.last == 0) {
+        const bool was_there = first_round_ || std::count(silent_at_first_.begin(), silent_at_first_.end(),
+                                                          followed.volume.pid) > 0;
+        if (was_there && followed.last == 0 && !std::exchange(followed.begun, true)) {
             begin(followed, json_get_integer(answer->get(), "last"),
                   json_get_flag(answer->get(), "degraded"));
             if (!arguments_.program.empty())
@@ -195,7 +199,8 @@ void EventReader::look()
         tell_here(entry.second, "DeviceDisappeared", "unmounted, or its daemon ended");
         return true;
     });
-    first_round_ = false;
+    if (std::exchange(first_round_, false))
+        silent_at_first_ = silent;
 }
 
 }  // namespace

@@ -264,8 +264,14 @@ int command_replace_start(int argc, char** argv, CommandOptions common)
                        ? "%s takes the place of member %u when all is copied; see cowraid replace status"
                        : "%s is member %u now; it is filled while the volume is mounted",
                    replaced->path.c_str(), replaced->id.value);
-    if (replaced->copied && waits)
-        return wait_until_copied(arguments.common, replaced->volume);
+    if (replaced->copied && waits) {
+        const int copied = wait_until_copied(arguments.common, replaced->volume);
+        if (copied == kExitFailed)
+            return copied;
+        // When the source failed on the way, the rest comes from the others.
+        const int filled = wait_until_filled(arguments.common, replaced->volume, replaced->id, began);
+        return filled == kExitOk ? copied : filled;
+    }
     const int code =
         waits ? wait_until_filled(arguments.common, replaced->volume, replaced->id, began) : kExitOk;
     if (is_json && (code != kExitFailed || interrupted())) {

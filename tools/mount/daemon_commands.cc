@@ -279,21 +279,33 @@ Status VolumeControl::scrub_status(ControlRequest&, ControlAnswer& answer, std::
     return answer_scrub({}, "", answer, why);
 }
 
+// Durable when it is answered.
+Status VolumeControl::change_scrub(Status (Scrub::*change)(), const char* refusal, ControlAnswer& answer,
+                                   std::string& why)
+{
+    Committer& committer = filesystem_.committer;
+    Status status = filesystem_.store.service.check_writable();
+    if (status.ok())
+        status = (committer.scrub.*change)();
+    if (!status.ok())
+        return answer_scrub(status, status.err() == Err::kInvalid ? refusal : not_writable_text(status.err()),
+                            answer, why);
+    return answer_scrub(committer.sync(), "that could not be recorded; see cowraid status", answer, why);
+}
+
 Status VolumeControl::scrub_pause(ControlRequest&, ControlAnswer& answer, std::string& why)
 {
-    return answer_scrub(filesystem_.committer.scrub.pause(), "no scrub is running", answer, why);
+    return change_scrub(&Scrub::pause, "no scrub is running", answer, why);
 }
 
 Status VolumeControl::scrub_resume(ControlRequest&, ControlAnswer& answer, std::string& why)
 {
-    const Status status = filesystem_.committer.scrub.resume();
-    const bool none = status.err() == Err::kInvalid;
-    return answer_scrub(status, none ? "no scrub is paused" : not_writable_text(status.err()), answer, why);
+    return change_scrub(&Scrub::resume, "no scrub is paused", answer, why);
 }
 
 Status VolumeControl::scrub_cancel(ControlRequest&, ControlAnswer& answer, std::string& why)
 {
-    return answer_scrub(filesystem_.committer.scrub.cancel(), "no scrub is running or paused", answer, why);
+    return change_scrub(&Scrub::cancel, "no scrub is running or paused", answer, why);
 }
 
 Status VolumeControl::damage(ControlRequest& request, ControlAnswer& answer, std::string& why)

@@ -96,6 +96,8 @@ private:
     Status answer_device(const ControlRequest& request, Status status, MemberId member, ControlAnswer& answer,
                          std::string& why);
     Status answer_scrub(Status status, const char* refusal, ControlAnswer& answer, std::string& why);
+    Status change_scrub(Status (Scrub::*change)(), const char* refusal, ControlAnswer& answer,
+                        std::string& why);
     Status shutdown_wait(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status events(ControlRequest& request, ControlAnswer& answer, std::string& why);
     VolumeReport report();
