@@ -244,6 +244,32 @@ uint64_t SlotAllocator::potential_blocks(const Profile& profile, uint32_t chunk_
     return blocks + fill(room, groups, profile, UINT64_MAX);
 }
 
+SlotForecast SlotAllocator::forecast(SlotMembers members) const
+{
+    SlotForecast forecast;
+    forecast.room_ = rooms(members);
+    forecast.group_count_ = group_count_;
+    for (size_t index = 0; index < members_.size(); ++index)  // what comes free there is nobody's
+        forecast.room_[index].usable = forecast.room_[index].usable && !members_[index].leaving;
+    return forecast;
+}
+
+uint64_t SlotForecast::make_groups(const Profile& profile, uint64_t blocks)
+{
+    return fill(room_, group_count_, profile, blocks);
+}
+
+void SlotForecast::give_back(const GroupRecord& group)
+{
+    for (const GroupColumn& column : group.columns)
+        for (MemberRoom& member : room_)
+            for (const SlotRun& run : column.runs)
+                if (member.id == column.member && run.first_slot < member.slot_count)
+                    member.free_slots +=
+                        std::min<uint64_t>(run.slot_count, member.slot_count - run.first_slot);
+    --group_count_;
+}
+
 uint64_t SlotAllocator::free_bytes(MemberId member) const
 {
     for (const Member& candidate : members_) {

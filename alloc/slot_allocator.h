@@ -22,6 +22,20 @@ enum class SlotMembers : uint8_t {
     kAll,  // in each group at most as many that are away as its profile tolerates
 };
 
+// What groups could be made while others give their slots back: a count, no slots are taken. Microseconds per
+// group and member.
+class SlotForecast {
+public:
+    // Makes groups of `profile` until they hold so many blocks of data, or there is no room. What they hold.
+    uint64_t make_groups(const Profile& profile, uint64_t blocks);
+    void give_back(const GroupRecord& group);
+
+private:
+    friend class SlotAllocator;
+    std::vector<MemberRoom> room_;
+    uint64_t group_count_ = 0;
+};
+
 // Not thread-safe: guarded by its owner. Copies are for asking what would be left.
 class SlotAllocator {
 public:
@@ -63,6 +77,7 @@ public:
                                             std::span<const Share> kept = {},
                                             SlotMembers members = SlotMembers::kPresent) const;
     [[nodiscard]] uint64_t free_bytes(MemberId member) const;
+    [[nodiscard]] SlotForecast forecast(SlotMembers members) const;
 
 private:
     struct Member {

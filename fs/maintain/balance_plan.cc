@@ -343,7 +343,7 @@ Status Balance::assess_nodes(const BalanceOptions& options, const BalanceRecord&
 }
 
 // Room for the first group there must be now. Room for the last one there must be while its own slots are not
-// back; what is in between needs no more, because the emptiest come first.
+// back. In between slots come free group by group, and new groups may be narrower than the first ones.
 Status Balance::assess_room(const BalanceOptions& options, const BalanceRecord& record, BalancePlan& plan,
                             std::string& why) const
 {
@@ -355,6 +355,7 @@ Status Balance::assess_room(const BalanceOptions& options, const BalanceRecord& 
              largest = 0;  // of these: free, in groups that stay; slots of one, as data
     uint64_t rows = 0;  // free ones in all groups
     uint64_t first = UINT64_MAX, first_rows = 0;  // room for the emptiest, and its own
+    std::vector<Volume::DataMove> moves;
     for (const GroupNumbers& numbers : store_.allocator.group_numbers(kGroupData)) {
         rows += numbers.open() ? numbers.free_row_blocks : 0;
         if (!selects(record, options.profiles, numbers)) {
@@ -362,6 +363,8 @@ Status Balance::assess_room(const BalanceOptions& options, const BalanceRecord& 
             continue;
         }
         moving += numbers.live_blocks;
+        moves.push_back({numbers.address, numbers.live_blocks > 0 ? cleaner_.room_for(numbers) : 0,
+                         numbers.open() ? numbers.free_row_blocks : 0});
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
         const uint64_t slots = group->geometry.columns() * group->geometry.row_count();
         largest = std::max(largest, static_cast<uint64_t>(share * static_cast<double>(slots)));
@@ -381,6 +384,10 @@ Status Balance::assess_room(const BalanceOptions& options, const BalanceRecord& 
     if (moving > 0)
         plan.data =
             first == UINT64_MAX ? all : tighter({(first + reserved) * kBlockBytes, now * kBlockBytes}, all);
+    if (const auto lacking =
+            store_.volume.room_for_moves(record, options.profiles, std::move(moves), staying, reserved);
+        lacking.needed > 0 && plan.data.there >= plan.data.needed)
+        plan.data = {lacking.needed * kBlockBytes, lacking.there * kBlockBytes};
     if (plan.data.there < plan.data.needed)
         return no_room(why, moved_text(options, "data", profile), plan.data, files_to_remove(plan.data));
     const SpaceNumbers data = store_.allocator.numbers(kGroupData);

@@ -66,6 +66,7 @@ bool EmptyGroups::waits_for_commit(const GroupNumbers& group) const
 
 void EmptyGroups::choose(uint32_t content)
 {
+    const bool runs = store_.volume.superblock().balance.state == BalanceState::kRunning;
     const std::map<VolumeAddress, bool> balanced = in_balance(content);
     const uint64_t file_nodes = nodes_to_move(store_, kGroupMetadata);
     const uint64_t system_nodes = nodes_to_move(store_, kGroupSystem);
@@ -103,9 +104,10 @@ void EmptyGroups::choose(uint32_t content)
         };
         const bool spare = chosen != balanced.end() ||
                            (spare_in(kGroupData) && spare_in(kGroupMetadata) && spare_in(kGroupSystem));
-        // What a balance of nodes waits for is not given up for a wider one: the next plan, with its slots
-        // not back yet, may be no wider, and so on.
-        const bool awaited = ((group->record.content & kGroupMetadata) != 0 && file_nodes > 0) ||
+        // What a balance waits for is not given up for a wider one: the next plan, with its slots not back
+        // yet, may be no wider, and so on.
+        const bool awaited = (content == kGroupData && runs) ||
+                             ((group->record.content & kGroupMetadata) != 0 && file_nodes > 0) ||
                              ((group->record.content & kGroupSystem) != 0 && system_nodes > 0);
         // A writer who waits alone gets what there is for data.
         if ((!spare && ((awaited && is_whole) || !replaceable(address))) ||

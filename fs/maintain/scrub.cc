@@ -26,6 +26,13 @@ unsigned long long as_ull(uint64_t value)
     return value;
 }
 
+void append_addresses(const std::vector<VolumeAddress>& more, std::vector<VolumeAddress>& out)
+{
+    const size_t room = kScrubAddressesMax - std::min(kScrubAddressesMax, out.size());
+    out.insert(out.end(), more.begin(),
+               more.begin() + static_cast<ptrdiff_t>(std::min<size_t>(room, more.size())));
+}
+
 void log_end(ScrubScope scope, const ScrubStatus& status)
 {
     constexpr const char* kWork[] = {"scrub", "catching up", "copying a member"};
@@ -114,8 +121,8 @@ Status Scrub::start_pass(const ScrubOptions& options, bool goes_on)
             settled_ = {};
         if (scope_ != ScrubScope::kStale || !options.as_it_is) {
             status_ = {};
-            status_.lost = settled_.lost;
-            status_.lost_addresses = settled_.addresses;
+            status_.lost = settled_.blocks.size();
+            append_addresses({settled_.blocks.begin(), settled_.blocks.end()}, status_.lost_addresses);
         }
         status_.unreadable_nodes = 0;  // else it is the rest of the pass that ended, and meets them again
         status_.earlier_unrepaired = earlier;
@@ -217,24 +224,6 @@ ScrubStatus Scrub::status() const
     return status;
 }
 
-namespace {
-
-void append_addresses(std::span<const VolumeAddress> more, std::vector<VolumeAddress>& out)
-{
-    const size_t room = kScrubAddressesMax - std::min(kScrubAddressesMax, out.size());
-    more = more.first(std::min(room, more.size()));
-    out.insert(out.end(), more.begin(), more.end());
-}
-
-}  // namespace
-
-void Scrub::Settled::add(std::span<const VolumeAddress> blocks, uint64_t node_count)
-{
-    lost += blocks.size();
-    nodes += node_count;
-    append_addresses(blocks, addresses);
-}
-
 void Scrub::add(const ScrubReport& report, const ScrubWalkCounts& counts)
 {
     status_.bytes_done += (report.data_blocks + report.parity_blocks) * kBlockBytes + counts.head_bytes;
@@ -246,11 +235,14 @@ void Scrub::add(const ScrubReport& report, const ScrubWalkCounts& counts)
     status_.unrepaired += report.unrepaired;
     status_.unverified += report.unverified;
     status_.adopted += report.adopted;
-    status_.lost += report.lost.size();
+    std::vector<VolumeAddress> lost = report.lost;
+    const std::set<VolumeAddress>& settled = settled_.blocks;
+    std::erase_if(lost, [&](VolumeAddress address) { return settled.contains(address); });
+    status_.lost += lost.size();
     status_.unreadable_nodes += counts.unreadable_nodes;
     status_.members += report.members;
     unreached_ = unreached_ || counts.unreached;
-    append_addresses(report.lost, status_.lost_addresses);
+    append_addresses(lost, status_.lost_addresses);
 }
 
 namespace {
@@ -445,7 +437,7 @@ bool Scrub::finish(Step& step, ScrubStatus& ended, std::vector<StaleColumn>& cur
     if (!position_.done || !issued_.empty())
         return false;
     end(ScrubState::kFinished);
-    status_.unreadable_nodes = std::max(status_.unreadable_nodes, settled_.nodes);
+    status_.unreadable_nodes = std::max<uint64_t>(status_.unreadable_nodes, settled_.nodes.size());
     if (selection_.takes_all() && status_.unverified == 0 && !unreached_)
         status_.earlier_unrepaired = 0;
     // Errors that pass had a pass.
@@ -678,8 +670,11 @@ void Scrub::settle_waiting(Step& step, WorkTurns& turns)
     {
         MutexLock lock(mutex_);
         waiting_.push_back({recorded, lossy, std::move(step.waiting)});
-        if (scope_ == ScrubScope::kStale)
-            settled_.add(step.lost, step.lost_nodes.size());
+        if (scope_ == ScrubScope::kStale && settled_.blocks.size() < DamageList::kRunsMax) {
+            settled_.blocks.insert(step.lost.begin(), step.lost.end());
+            for (const BlockRef& node : step.lost_nodes)
+                settled_.nodes.insert(node.address);
+        }
     }
     store_.commits.request_commit();
 }

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <map>
+#include <set>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -149,13 +150,10 @@ private:
 
         [[nodiscard]] bool complete() const { return begun && issued && steps == 0; }
     };
-    // What was found lost for good of columns that this filling handed over: passes that follow one another
-    // meet it no more.
+    // What was found lost for good of columns that this filling hands over: passes that follow one another
+    // meet it no more, or once more. As many as can be listed.
     struct Settled {
-        uint64_t lost = 0, nodes = 0;
-        std::vector<VolumeAddress> addresses;  // the first kScrubAddressesMax
-
-        void add(std::span<const VolumeAddress> blocks, uint64_t node_count);
+        std::set<VolumeAddress> blocks, nodes;
     };
     Status start_pass(const ScrubOptions& options, bool goes_on);
     bool begin(Step& step, WorkTurns& turns);

@@ -205,6 +205,21 @@ public:
     [[nodiscard]] uint64_t potential_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
                                                 bool emptied) const;
 
+    // A data group that the balance empties: what its blocks may take elsewhere, and its own free rows, which
+    // others cannot use any more. In blocks.
+    struct DataMove {
+        VolumeAddress group;
+        uint64_t blocks = 0, own_rows = 0;
+    };
+    struct DataRoom {
+        uint64_t needed = 0, there = 0;  // blocks
+    };
+    // The first of the moves that there would be no room for, the emptiest group being emptied first and its
+    // slots coming free with it. `rows`: free, in groups that stay; `reserved`: by writers. All 0: they fit.
+    [[nodiscard]] DataRoom room_for_moves(const BalanceRecord& balance, const VolumeProfiles& profiles,
+                                          std::vector<DataMove> moves, uint64_t rows,
+                                          uint64_t reserved) const;
+
     // What the slots are asked for, of which groups of nodes are made.
     struct NodeDemand {
         uint64_t data_blocks;  // that they must hold beside nodes

@@ -127,6 +127,41 @@ uint64_t Volume::potential_in_balance(const BalanceRecord& balance, const Volume
                                   left_for_nodes(need, metadata, nullptr, leaving), SlotMembers::kPresent);
 }
 
+Volume::DataRoom Volume::room_for_moves(const BalanceRecord& balance, const VolumeProfiles& profiles,
+                                        std::vector<DataMove> moves, uint64_t rows, uint64_t reserved) const
+{
+    commit_thread_.assert_here();
+    std::stable_sort(moves.begin(), moves.end(),
+                     [](const DataMove& a, const DataMove& b) { return a.blocks < b.blocks; });
+    MutexLock lock(mutex_);
+    const Profile& data = *find_profile(profiles.data);
+    const Profile& metadata = *find_profile(profiles.metadata);
+    SlotForecast slots = slots_in_balance(balance, {}).forecast(SlotMembers::kPresent);
+    const MetadataNeed need = metadata_need_of(data, metadata, SlotMembers::kPresent);
+    for (const SlotAllocator::Share& share : left_for_nodes(need, metadata, nullptr))
+        slots.make_groups(*share.profile, share.blocks);
+    uint64_t lent = 0;  // free rows of groups that will be emptied
+    for (const DataMove& move : moves)
+        lent += move.own_rows;
+    for (DataMove& move : moves) {
+        const uint64_t needed = move.blocks + (move.blocks > 0 ? reserved : 0);
+        lent -= std::min(lent, move.own_rows);
+        if (rows < needed)
+            rows += slots.make_groups(data, needed - rows);
+        if (rows + lent < needed)
+            return {needed, rows + lent};
+        const uint64_t again = move.blocks - std::min(rows, move.blocks);  // moved once more with the last
+        rows -= move.blocks - again;
+        lent -= again;
+        moves.back().blocks += again;
+        if (const auto group = std::find_if(map_.groups.begin(), map_.groups.end(),
+                                            [&](const GroupRecord& at) { return at.address == move.group; });
+            group != map_.groups.end())
+            slots.give_back(*group);
+    }
+    return {};
+}
+
 uint64_t Volume::node_potential_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
                                            bool emptied, const NodeDemand& demand) const
 {

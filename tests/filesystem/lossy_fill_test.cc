@@ -23,7 +23,10 @@ constexpr VolumeShape kPairsOfTwo{4, 96 * kMiB, ProfileId::kRaid10, ProfileId::k
 // Rows in use that both members have a part of, where the survivor's is going to be bad.
 class BadRows {
 public:
-    explicit BadRows(StaleWorld& world, uint32_t survivor_index = 2) : survivor(survivor_index), world_(world)
+    // Every other bad block is wrong, and the others cannot be read; or all of the first group are wrong.
+    enum class Mixed : uint8_t { kInGroups, kByGroup };
+    explicit BadRows(StaleWorld& world, uint32_t survivor_index = 2, Mixed mixed = Mixed::kInGroups)
+        : survivor(survivor_index), world_(world), mixed_(mixed)
     {
         for (const Ref<const ArrayGroup>& group : world.fs->volume->array().groups())
             if ((group->record.content & kGroupData) != 0)
@@ -79,7 +82,10 @@ private:
         }
         if (!any || !both || column == UINT32_MAX || rows_++ % 3 != 0)
             return;
-        const bool is_wrong = (wrong.size() + unreadable.size()) % 2 == 0;
+        if (!first_.valid())
+            first_ = group.record.address;
+        const bool is_wrong = mixed_ == Mixed::kByGroup ? group.record.address == first_
+                                                        : (wrong.size() + unreadable.size()) % 2 == 0;
         (is_wrong ? wrong : unreadable).push_back(offset);
         (column < geometry.data_columns ? data : parity) += 1;
         for (const std::set<uint64_t>& blocks : used) {
@@ -91,15 +97,17 @@ private:
     }
 
     StaleWorld& world_;
+    const Mixed mixed_;
+    VolumeAddress first_{0};
     std::vector<size_t> rules_;
     uint64_t rows_ = 0;
 };
 
 // Files of all sizes, of which some are gone again, so that rows are partly free.
-void fill_world(StaleWorld& world)
+void fill_world(StaleWorld& world, size_t large_bytes = 2 * kMiB + 100)
 {
     world.mount();
-    world.write("large", 2 * kMiB + 100);
+    world.write("large", large_bytes);
     for (int file = 0; file < 40; ++file)
         world.write("small" + std::to_string(file), 1 + world.prng.below(30000));
     for (int file = 0; file < 40; file += 3) {
@@ -260,6 +268,27 @@ TEST_CASE("filling beyond redundancy: an error that passes before the end leaves
     require_named(world);
     rewrite_files(world);
     require_whole(world);
+}
+
+TEST_CASE("filling beyond redundancy: what a pass lost for good the one that follows it does not forget")
+{
+    StaleWorld world(kSmallChunks5);
+    fill_world(world, 52 * kMiB);
+    BadRows bad(world, 2, BadRows::Mixed::kByGroup);
+    REQUIRE(bad.lost_to_wrong.size() > 100);
+    REQUIRE(bad.lost.size() > bad.lost_to_wrong.size() + 20);
+    bad.spoil();
+    replace(world, kLost);
+    Scrub& filling = world.fs->committer.catch_up;
+    REQUIRE(filling.start({.limit = 8 * kMiB}).ok());  // in pieces
+    for (int step = 0; step < 1000 && filling.status().lost <= bad.lost_to_wrong.size(); ++step)
+        REQUIRE(filling.step());
+    REQUIRE(filling.status().state == ScrubState::kRunning);
+    bad.mend_unreadable();
+    CHECK(lost_by(catch_up(world)) == bad.lost_to_wrong);
+    CHECK(world.stale_groups() == 0);
+    CHECK(listed(world) == bad.lost_to_wrong);
+    CHECK(world.fs->catch_up_step().err() == Err::kNotFound);
 }
 
 TEST_CASE("filling beyond redundancy: what can be read again later brings its row back")

@@ -382,6 +382,8 @@ TEST_CASE("replace: who is not there is waited for only so long")
             const bool replaced = source || by_order;
             CHECK(is_member(volume, replaced ? device : kSourceDevice));
             CHECK((replaced || status.text.find("did not come back") != std::string::npos));
+            if (source && !by_order && status.groups_copied < status.groups_total)
+                CHECK(status.text.find("not all was copied") != std::string::npos);
             change_one(volume.fs(), prng, contents);
             for (int step = 0; step < 1000 && volume.fs().catch_up_step().ok(); ++step)
                 if (step % 8 == 7)
@@ -389,6 +391,50 @@ TEST_CASE("replace: who is not there is waited for only so long")
             REQUIRE(volume.fs().step(true).ok());
             require_redundant(volume, contents, replaced ? kSourceDevice : device);
         }
+}
+
+TEST_CASE("replace: power fails at any write, and no group is called copied whose lost blocks are not listed")
+{
+    constexpr VolumeShape kPlain{2, kMemberBytes, ProfileId::kSingle, ProfileId::kRaid1, 16 * kKiB};
+    VolumeAddress lost{0};
+    int cuts = 0, listed = 0;
+    for (uint64_t event = 0; event < 400; ++event) {
+        Prng prng(seed());
+        SimVolume volume(kPlain);
+        make_and_mount(volume);
+        fill(volume.fs(), prng, 3 * kMiB);
+        const uint64_t begin = column_begin(volume, kSourceDevice, kGroupData);
+        volume.cable(kSourceDevice)
+            .add_rule({.action = FaultAction::kLatent,
+                       .kinds = kFaultReads,
+                       .begin = begin,
+                       .end = begin + kBlockBytes});
+        start(volume);
+        if (event > 0)
+            volume.power().arm(event);
+        run(volume);
+        if (event == 0) {  // to know which one
+            REQUIRE(volume.fs().store.damage.runs().size() == 1);
+            lost = volume.fs().store.damage.runs().front().first;
+            continue;
+        }
+        const bool cut = !volume.power().on();
+        volume.power().turn_on();
+        volume.power_cut(prng);
+        mount(volume, degraded_options(), blank_ones(volume));
+        Filesystem& fs = volume.fs();
+        const Ref<const ArrayGroup> group = fs.volume->array().group_at(lost);
+        REQUIRE(group);
+        const bool copied = !fs.volume->replacing().active() || (group->record.flags & kGroupCopied) != 0;
+        const bool is_listed = fs.store.damage.touches(lost, lost + kBlockBytes);
+        CHECK((!copied || is_listed));
+        listed += is_listed ? 1 : 0;
+        if (!cut)
+            break;
+        ++cuts;
+    }
+    CHECK(cuts > 20);
+    CHECK(listed > 2);
 }
 
 TEST_CASE("replace: a node that cannot be read costs what is not there, and no more spares than one")

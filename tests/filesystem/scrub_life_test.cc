@@ -287,6 +287,39 @@ TEST_CASE("scrub life: files with lost blocks are named by all their paths until
     CHECK(report.clean());
 }
 
+TEST_CASE("scrub life: what is freed while somebody finds it lost is not listed")
+{
+    SimVolume volume(kShape);
+    make_and_mount(volume);
+    Prng prng(seed());
+    Filesystem& fs = volume.fs();
+    const InodeNumber file = make_file(fs, "file", random_content(prng, 300 * kKiB));
+    REQUIRE(fs.step(true).ok());
+    std::vector<BlockRun> blocks;
+    for (const Ref<const ArrayGroup>& group : fs.volume->array().groups())
+        if (group->record.content == kGroupData && blocks.empty())
+            REQUIRE(fs.store.allocator.live_blocks(group->record.address, 8, blocks).ok());
+    REQUIRE(!blocks.empty());
+    const BlockRun run = blocks.front();
+    REQUIRE(run.block_count == 8);
+    const auto note = [&](uint64_t count) {
+        note_damage(fs.store, run.address, count, 1, DamageList::Found::kByScrub);
+        return fs.store.damage.block_count();
+    };
+    CHECK(note(8) == 8);
+    REQUIRE(fs.names.set_attributes(file, {.size_bytes = 0}, {}).ok());
+    CHECK(fs.store.damage.empty());
+    CHECK(note(8) == 0);
+    REQUIRE(fs.step(true).ok());
+    CHECK(note(8) == 0);
+    // Of two files, one of which is there.
+    make_file(fs, "other", random_content(prng, 4 * kBlockBytes));
+    REQUIRE(fs.step(true).ok());
+    const uint64_t left = note(8);
+    CHECK(left <= 4);
+    CHECK(note(8) == left);
+}
+
 TEST_CASE("scrub life: the names of damaged files are told as long as there is room for them")
 {
     SimVolume volume(kShape);

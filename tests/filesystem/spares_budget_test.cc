@@ -248,6 +248,26 @@ TEST_CASE("spares: a member that came back only to be copied goes out again when
     require_contents(volume.fs(), contents);
 }
 
+TEST_CASE("spares: a member that came back only to be copied goes out again when that is cancelled")
+{
+    Prng prng(seed());
+    SimVolume volume(kFourRaid5);
+    make_for_spares(volume);
+    Contents contents = fill(volume.fs(), prng, 2 * kMiB);
+    make_doubtful(volume, {2});
+    REQUIRE(volume.fs().volume->members().fail_over_budget());
+    REQUIRE(volume.fs().step(true).ok());
+    REQUIRE(add_spare(volume, volume.add_device(kSpareBytes)).ok());
+    volume.fs().committer.use_spares();
+    REQUIRE(volume.fs().volume->replacing().active());
+    CHECK(device_of(volume, {2}) == "member2");
+    std::string why;
+    REQUIRE(volume.fs().committer.replace.cancel(why).ok());
+    CHECK(device_of(volume, {2}).empty());
+    CHECK(volume.fs().volume->members().failure_reason({2}) == MemberSet::kRepairsDoNotHold);
+    require_contents(volume.fs(), contents);
+}
+
 TEST_CASE("spares: the budget takes nobody out while the successor of a member is away")
 {
     Prng prng(seed());
