@@ -117,6 +117,10 @@ Json encode_scrub(const ScrubStatus& status)
     json_put_flag(out.get(), "repairs", status.options.mode == ScrubMode::kRepair);
     json_put_integer(out.get(), "limit_bytes_per_second", status.options.limit);
     json_put_text(out.get(), "plan", scrub_plan_name(status.options.plan));
+    if (status.options.plan == ScrubOptions::Plan::kPercent)
+        json_put_integer(out.get(), "percent", status.options.percent);
+    if (status.options.older_than > 0)
+        json_put_integer(out.get(), "older_than_seconds", status.options.older_than);
     json_put_flag(out.get(), "held_back", status.held_back);
     for (const ScrubNumberField& number : kScrubNumbers)
         json_put_integer(out.get(), number.key, status.*number.field);
@@ -181,6 +185,8 @@ Result<ScrubStatus> decode_scrub(const json_t* object)
     status.options.mode = json_get_flag(object, "repairs") ? ScrubMode::kRepair : ScrubMode::kLook;
     status.options.limit = json_get_integer(object, "limit_bytes_per_second");
     parse_scrub_plan(json_get_text(object, "plan"), status.options.plan);
+    status.options.percent = static_cast<uint32_t>(json_get_integer(object, "percent"));
+    status.options.older_than = json_get_integer(object, "older_than_seconds");
     status.held_back = json_get_flag(object, "held_back");
     for (const ScrubNumberField& number : kScrubNumbers)
         status.*number.field = json_get_integer(object, number.key);

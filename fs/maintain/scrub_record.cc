@@ -45,6 +45,7 @@ void Scrub::load(const ScrubRecord& record)
     status_.options.mode = (record.flags & kScrubLooks) != 0 ? ScrubMode::kLook : ScrubMode::kRepair;
     status_.options.limit = record.limit;
     status_.options.plan = plan_of(record);
+    status_.options.percent = 0;  // not recorded
     status_.started = record.started;
     status_.ended = record.ended;
     status_.run_ms = record.run_ms;

@@ -284,6 +284,10 @@ TEST_CASE("filling beyond redundancy: what a pass lost for good the one that fol
     for (int step = 0; step < 1000 && filling.status().lost <= bad.lost_to_wrong.size(); ++step)
         REQUIRE(filling.step());
     REQUIRE(filling.status().state == ScrubState::kRunning);
+    const uint64_t stale = world.stale_groups();
+    for (int commit = 0; commit < 4; ++commit)
+        REQUIRE(world.fs->step(true).ok());
+    CHECK(world.stale_groups() < stale);  // the first one is handed over
     bad.mend_unreadable();
     CHECK(lost_by(catch_up(world)) == bad.lost_to_wrong);
     CHECK(world.stale_groups() == 0);

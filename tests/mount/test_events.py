@@ -2,6 +2,7 @@
 """cowraid events: what it tells of a volume that loses a member, and the program that is called with it."""
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -108,3 +109,53 @@ def test_a_program_is_called_with_each_event(make_volume, tmp_path):
     lines = lines_called()
     # What was before the program is not told again: the volume is new with its second mount only.
     assert lines.count(f"NewArray {volume.mount_point}") == 1
+
+
+def test_a_new_mount_is_told_after_the_end_of_the_one_before(make_volume):
+    volume = make_volume(data="raid1", metadata="raid1", member_count=2, member_mib=128)
+    volume.make()
+    volume.mount()
+    command = [TOOLS / "cowraid", "events", "-f", volume.mount_point]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+
+        def next_name():
+            return json.loads(following.stdout.readline())["event"]
+
+        assert next_name() == "NewArray"
+        for _ in range(4):
+            volume.unmount()
+            volume.mount()
+            assert [next_name(), next_name()] == ["DeviceDisappeared", "NewArray"]
+        following.send_signal(signal.SIGTERM)
+        assert following.wait(timeout=PATIENCE) == 0
+
+
+def test_a_daemon_that_stood_still_at_first_has_nothing_old_to_tell(make_volume, tmp_path):
+    volume = make_volume(data="raid1", metadata="raid1", member_count=2, member_mib=128)
+    volume.make()
+    volume.mount()
+    wait_for_event(volume, "NewArray")
+    tmp_path.chmod(0o755)
+    called = tmp_path / "called"
+    hook = tmp_path / "hook"
+    hook.write_text(f'#!/bin/sh\necho "$*" >>{called}\n', encoding="ascii")
+    hook.chmod(0o755)
+    daemon = volume.daemon()
+    os.kill(daemon, signal.SIGSTOP)
+    # Of all volumes: who names one is told that it does not answer.
+    command = [TOOLS / "cowraid", "events", "--test", "--program", str(hook)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as following:
+        try:
+            time.sleep(12)  # it is not waited for longer than that
+        finally:
+            os.kill(daemon, signal.SIGCONT)
+
+        def lines_called():
+            return called.read_text(encoding="ascii").splitlines() if called.exists() else []
+
+        wait_for(lambda: f"TestMessage {volume.mount_point}" in lines_called(), otherwise=lines_called)
+        tool("cowraid", "scrub", volume.mount_point)
+        wait_for(lambda: f"ScrubFinished {volume.mount_point}" in lines_called(), otherwise=lines_called)
+        following.send_signal(signal.SIGTERM)
+        assert following.wait(timeout=PATIENCE) == 0
+    assert f"NewArray {volume.mount_point}" not in lines_called()

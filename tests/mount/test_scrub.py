@@ -374,7 +374,10 @@ def test_who_waits_for_a_scrub_that_does_not_end_is_told(volume):
     volume.mount(options="remount,ro")
     refused = tool("cowraid", "scrub", "resume", volume.mount_point, check=False)
     assert refused.returncode == 1 and "read-only" in refused.stderr
+    refused = tool("cowraid", "scrub", "cancel", volume.mount_point, check=False)
+    assert refused.returncode == 1 and "read-only" in refused.stderr
     volume.mount(options="remount,rw")
+    assert status_of(volume)["state"] == "paused"
     tool("cowraid", "scrub", "cancel", volume.mount_point)
     command = start_and_wait(volume, "--limit", "8m")
     volume.unmount()

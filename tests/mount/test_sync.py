@@ -131,6 +131,27 @@ def test_a_mapping_is_synced_too(make_volume, how):
     volume.unmount()
 
 
+@pytest.mark.parametrize("loops", [True, False])
+def test_the_command_syncs_mappings_too(make_volume, loops):
+    """Also where the kernel would not ask the daemon to sync."""
+    volume = make_volume(loops=loops)
+    volume.make()
+    volume.mount(options=LATE_COMMIT)
+    content = random.Random(f"{SEED}").randbytes(600000)
+    file = os.open(volume.mount_point / "mapped", os.O_RDWR | os.O_CREAT)
+    os.truncate(file, len(content))
+    os.fsync(file)
+    with mmap.mmap(file, len(content)) as pages:
+        pages[:] = content
+        tool("cowraid", "filesystem", "sync", volume.mount_point)
+        volume.kill()
+    with contextlib.suppress(OSError):  # the connection is gone
+        os.close(file)
+    volume.mount(options=LATE_COMMIT)
+    assert (volume.mount_point / "mapped").read_bytes() == content
+    volume.unmount()
+
+
 @needs_syncfs
 def test_a_sync_that_cannot_be_kept_fails(make_volume):
     volume = make_volume(member_count=2, data="raid1", metadata="raid1", may_fail=[0, 1])

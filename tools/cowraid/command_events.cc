@@ -68,7 +68,6 @@ bool parse_events(int argc, char** argv, EventArguments& arguments)
 struct Followed {
     MountedVolume volume;
     uint64_t last = 0;
-    bool seen = false;  // in this round
     bool begun = false;
 };
 
@@ -149,7 +148,6 @@ void EventReader::read(Followed& followed)
     auto client = ControlClient::connect(followed.volume.uuid);
     if (!client.ok())
         return;
-    followed.seen = true;
     while (true) {
         const Json request = json_make_object();
         json_put_integer(request.get(), "since", followed.last);
@@ -180,25 +178,29 @@ void EventReader::read(Followed& followed)
 
 void EventReader::look()
 {
-    for (auto& [key, followed] : followed_)
-        followed.seen = false;
     std::vector<int> silent;
-    for (MountedVolume& volume : list_mounted_volumes(&silent)) {
+    std::vector<MountedVolume> mounted = list_mounted_volumes(&silent);
+    // Before a new mount of the same volume is told.
+    std::erase_if(followed_, [&](const auto& entry) {
+        const auto is_it = [&](const MountedVolume& volume) {
+            return entry.first == std::pair(volume.uuid, volume.pid);
+        };
+        const auto stands_still = [&](int pid) {
+            return pid == 0 || pid == entry.first.second;
+        };
+        if (std::any_of(mounted.begin(), mounted.end(), is_it) ||
+            std::any_of(silent.begin(), silent.end(), stands_still))
+            return false;
+        tell_here(entry.second, "DeviceDisappeared", "unmounted, or its daemon ended");
+        return true;
+    });
+    for (MountedVolume& volume : mounted) {
         if (!wants(volume.uuid))
             continue;
         Followed& followed = followed_[{volume.uuid, volume.pid}];
         followed.volume = std::move(volume);
         read(followed);
     }
-    std::erase_if(followed_, [&](const auto& entry) {
-        const auto stands_still = [&](int pid) {
-            return pid == 0 || pid == entry.second.volume.pid;
-        };
-        if (entry.second.seen || std::any_of(silent.begin(), silent.end(), stands_still))
-            return false;
-        tell_here(entry.second, "DeviceDisappeared", "unmounted, or its daemon ended");
-        return true;
-    });
     if (std::exchange(first_round_, false))
         silent_at_first_ = silent;
 }

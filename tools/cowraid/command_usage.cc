@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // cowraid filesystem usage, df and sync
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -234,6 +235,20 @@ int command_df(int argc, char** argv, CommandOptions options)
     return kExitOk;
 }
 
+namespace {
+
+// What was stored through shared mappings comes to the daemon first. Errors meet the commit, too.
+void write_back_mappings(const VolumeTarget& target)
+{
+    const auto mounted = find_mounted_volume(target.uuid);
+    const UniqueFd root(mounted ? open(mounted->mount_point.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+                                : -1);
+    if (root.valid())
+        syncfs(root.get());
+}
+
+}  // namespace
+
 int command_sync(int argc, char** argv, CommandOptions options)
 {
     if (!parse_common(argc, argv, "MOUNTPOINT", "Commit everything written to a mounted volume.", options) ||
@@ -246,6 +261,7 @@ int command_sync(int argc, char** argv, CommandOptions options)
     auto client = connect_target(*target, why);
     if (!client.ok())
         return command_failed(options, client.err(), why);
+    write_back_mappings(*target);
     const auto result = client->call("sync", nullptr, why);
     if (!result.ok())
         return command_failed(options, result.err(), why);

@@ -231,6 +231,28 @@ std::string error_summary(const ScrubStatus& status)
 
 }  // namespace
 
+namespace {
+
+// Empty: everything is read, and repaired.
+std::string scrub_mode(const ScrubOptions& options)
+{
+    std::vector<std::string> words;
+    if (options.mode == ScrubMode::kLook)
+        words.emplace_back("looks only");
+    if (options.plan == ScrubOptions::Plan::kPercent && options.percent > 0)
+        words.push_back("about " + std::to_string(options.percent) + "%, what was verified longest ago");
+    else if (options.plan != ScrubOptions::Plan::kFull)
+        words.push_back(std::string("plan ") + scrub_plan_name(options.plan));
+    if (options.older_than > 0)
+        words.push_back("what was not verified for " + duration_text(options.older_than * 1000));
+    std::string mode;
+    for (const std::string& word : words)
+        mode += (mode.empty() ? "" : ", ") + word;
+    return mode;
+}
+
+}  // namespace
+
 std::string scrub_text(const ScrubStatus& status, const Uuid& volume, uint64_t now, SizeStyle sizes)
 {
     std::string out = scrub_field("UUID:", uuid_text(volume));
@@ -242,10 +264,7 @@ std::string scrub_text(const ScrubStatus& status, const Uuid& volume, uint64_t n
     out += scrub_field("Scrub started:", time_text(status.started, kBtrfsScrubTime));
     out += scrub_field("Status:",
                        status.state == ScrubState::kCancelled ? "aborted" : scrub_state_name(status.state));
-    std::string mode = status.options.mode == ScrubMode::kLook ? "looks only" : "";
-    if (status.options.plan != ScrubOptions::Plan::kFull)
-        mode += std::string(mode.empty() ? "" : ", ") + "plan " + scrub_plan_name(status.options.plan);
-    if (!mode.empty())
+    if (const std::string mode = scrub_mode(status.options); !mode.empty())
         out += scrub_field("Mode:", mode);
     out += scrub_field("Duration:", duration_text(status.run_ms));
     if (status.state == ScrubState::kRunning || status.state == ScrubState::kPaused)

@@ -263,9 +263,10 @@ int unmount_one(const std::string& text, const Arguments& arguments)
     }
     if (*ended)
         wait_until_free(waiter->members);
-    if (arguments.verbose)
-        print_message(directory + " is unmounted, " +
-                      (*ended ? "its members are free" : "the volume is still in use elsewhere"));
+    if (arguments.verbose || (!*ended && may_wait))
+        print_message(
+            directory + " is unmounted, " +
+            (*ended ? "its members are free" : "the volume is still in use elsewhere, and its members, too"));
     return kMountOk;
 }
 
