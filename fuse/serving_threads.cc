@@ -145,7 +145,21 @@ void ServingThreads::after_read()
     if (!has_reserve_)
         return;
     ++taken_;
-    if (--looking_ == 0 && !watched_.exchange(true))
+    --looking_;
+    watch_if_nobody_looks();
+}
+
+// Threads that libfuse has not started yet might look: for a request that forgets it starts none, and a
+// program that removes files keeps one of two threads at these.
+uint32_t ServingThreads::might_look() const
+{
+    const uint32_t limit = limit_, started = taking_part_;
+    return looking_ + (limit - std::min(limit, started));
+}
+
+void ServingThreads::watch_if_nobody_looks()
+{
+    if (might_look() == 0 && !watched_.exchange(true))
         sem_post(&work_for_watch_);
 }
 
@@ -169,7 +183,7 @@ void ServingThreads::watch_busy()
         usleep(kTickUs);
         const uint64_t now_us = monotonic_ns() / 1000;
         is_busy = policy_.tick({.taking_part = taking_part_,
-                                .looking = looking_,
+                                .looking = might_look(),
                                 .milliseconds = std::max<uint64_t>(1, (now_us - last_us) / kTickUs),
                                 .taken = taken_.exchange(0),
                                 .preempted = preempted_.exchange(0)});
@@ -187,8 +201,7 @@ void ServingThreads::watch()
             return;
         watch_busy();
         watched_ = false;
-        if (looking_ == 0 && !watched_.exchange(true))
-            sem_post(&work_for_watch_);
+        watch_if_nobody_looks();
     }
 }
 

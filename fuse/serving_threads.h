@@ -28,7 +28,7 @@ public:
     // What a tick has seen.
     struct Tick {
         uint32_t taking_part;  // threads not in reserve
-        uint32_t looking;  // of them, those that wait for a request
+        uint32_t looking;  // of them, or not started yet: those that wait for a request, or would
         uint64_t milliseconds;  // since the last tick
         uint64_t taken;  // requests meanwhile
         uint64_t preempted;  // how often threads that serve had to leave their processor to another meanwhile
@@ -78,6 +78,8 @@ public:
 private:
     void stand_back();
     void set_limit(uint32_t limit);
+    [[nodiscard]] uint32_t might_look() const;
+    void watch_if_nobody_looks();
     void watch();
     void watch_busy();
     void count_preemptions();

@@ -171,6 +171,21 @@ private:
     std::vector<std::thread> threads_;
 };
 
+TEST_CASE("threads that serve: those that were not needed yet count as if they looked")
+{
+    ServingThreads serving(kLeast, kMost);
+    serving.start();
+    for (uint32_t started = 1; started <= kLeast; ++started) {
+        // Each is at a request from now on.
+        std::thread([&] {
+            serving.before_read();
+            serving.after_read();
+        }).join();
+        CHECK(serving.busy() == (started == kLeast));
+    }
+    serving.finish();
+}
+
 TEST_CASE("threads that serve: the least look for requests, and all serve those that wait")
 {
     Pool pool;
