@@ -56,7 +56,8 @@ private:
     void read_partials();
     void keep(const RowTask& task);
     // Which blocks of the row the trees refer to, and what these are.
-    Result<ColumnBits> ask_kept(const RowTask& task, std::vector<Checksum>& checksums);
+    Status ask_kept(const RowTask& task, CrashedRow& row, std::vector<Checksum>& checksums,
+                    ColumnBits& unknown);
     Status recover_row_of(RowTask& task, IoPlan& writes);
 
     ArrayState& state_;
@@ -189,11 +190,12 @@ void RowsRecovery::keep(const RowTask& task)
     kept_->rows.emplace(address_of(*task.group, task.place).value, std::move(row));
 }
 
-// kTooManyFaults: what a block in use must be cannot be had, and the row must not be taken for right.
-Result<ColumnBits> RowsRecovery::ask_kept(const RowTask& task, std::vector<Checksum>& checksums)
+// `unknown`: what a block in use must be cannot be had. kTooManyFaults: so that the row must not be taken for
+// right, and is to be written.
+Status RowsRecovery::ask_kept(const RowTask& task, CrashedRow& row, std::vector<Checksum>& checksums,
+                              ColumnBits& unknown)
 {
     BlockVerifier* const verifier = state_.verifier.load(std::memory_order_acquire);
-    ColumnBits kept;
     for (uint32_t column = 0; column < task.group->geometry.data_columns; ++column) {
         const VolumeAddress address = address_of(*task.group, task.column(column));
         BlockExpectation expectation;
@@ -201,10 +203,11 @@ Result<ColumnBits> RowsRecovery::ask_kept(const RowTask& task, std::vector<Check
             verifier->expect(address, {&expectation, 1});
         if (expectation.unavailable && !state_.read_only.load(std::memory_order_acquire))
             return Err::kTooManyFaults;
-        kept[column] = expectation.known;
+        unknown[column] = expectation.unavailable;
+        row.kept[column] = expectation.known;
         checksums.push_back(expectation.checksum);
     }
-    return kept;
+    return {};
 }
 
 Status RowsRecovery::recover_row_of(RowTask& task, IoPlan& writes)
@@ -226,7 +229,8 @@ Status RowsRecovery::recover_row_of(RowTask& task, IoPlan& writes)
     row.columns = columns;
     row.missing = task.missing;
     std::vector<Checksum> kept_checksums;
-    CW_ASSIGN(row.kept, ask_kept(task, kept_checksums));
+    ColumnBits unknown;
+    CW_TRY(ask_kept(task, row, kept_checksums, unknown));
     row.kept_checksums = kept_checksums;
     ++counts_.rows;
     if (!recover_row(row, entries)) {
@@ -238,8 +242,8 @@ Status RowsRecovery::recover_row_of(RowTask& task, IoPlan& writes)
     if (read_only && row.changed.any())
         keep(task);
     for (uint32_t column = 0; column < task.columns(); ++column) {
-        // What a block in use must be is known, whatever it is.
-        if (!row.kept[column]) {
+        // What a block in use must be is recorded, whatever it is.
+        if (!row.kept[column] && !unknown[column]) {
             const Checksum checksum = checksum_of(columns[column], kBlockBytes);
             sink_.record(address_of(*task.group, task.column(column)), {&checksum, 1});
         }

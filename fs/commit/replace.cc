@@ -165,10 +165,11 @@ Status Replace::cancel(std::string& why)
                   "the beginning, and is filled as long as it is there: cowraid device offline takes "
                   "it out of service"
                 : "no member is being replaced");
-    CW_TRY(end(record, ReplaceState::kCancelled, "", why));
-    MutexLock lock(mutex_);
-    gave_up_.push_back(record.source);
-    return {};
+    {
+        MutexLock lock(mutex_);
+        gave_up_.push_back(record.source);
+    }
+    return end(record, ReplaceState::kCancelled, "", why);
 }
 
 Status Replace::end(const ReplaceRecord& record, ReplaceState state, const std::string& text,

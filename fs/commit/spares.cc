@@ -210,6 +210,9 @@ bool Committer::wants_spare(const MemberRecord& member)
     if (members.device(member.id) != nullptr)
         return members.doubtful(member.id) && !store.volume.replacing().active() &&
                !store.volume.degraded() && !replace.gave_up(member.id);
+    // One that is good for being copied only, and is not to be copied.
+    if (members.failure_reason(member.id) == MemberSet::kRepairsDoNotHold && replace.gave_up(member.id))
+        return false;
     return !members.leaving(member.id) && is_given_up(member.id);
 }
 

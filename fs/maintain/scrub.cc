@@ -101,6 +101,25 @@ Status Scrub::start(const ScrubOptions& options)
     return start_pass(options, false);
 }
 
+// Those that are not good again, or freed.
+std::set<VolumeAddress> Scrub::settled_blocks() const
+{
+    std::set<VolumeAddress> blocks;
+    {
+        MutexLock lock(mutex_);
+        blocks = settled_.blocks;
+    }
+    std::erase_if(blocks, [&](VolumeAddress at) { return !store_.damage.touches(at, at + kBlockBytes); });
+    return blocks;
+}
+
+Status Scrub::nothing_to_do()
+{
+    MutexLock lock(mutex_);
+    settled_ = {};
+    return Err::kNotFound;
+}
+
 // `goes_on`: with what the pass before it left.
 Status Scrub::start_pass(const ScrubOptions& options, bool goes_on)
 {
@@ -109,9 +128,10 @@ Status Scrub::start_pass(const ScrubOptions& options, bool goes_on)
     if (scope_ != ScrubScope::kAll &&
         std::none_of(groups.begin(), groups.end(),
                      [&](const Ref<const ArrayGroup>& group) { return in_scope(store_, scope_, *group); }))
-        return Err::kNotFound;
+        return nothing_to_do();
     const ScrubSelection selection = selection_for(store_, scope_, options);
     const uint64_t bytes = scrub_bytes(store_, scope_, selection);
+    std::set<VolumeAddress> settled = settled_blocks();
     {
         MutexLock lock(mutex_);
         if (status_.state == ScrubState::kRunning || status_.state == ScrubState::kPaused)
@@ -119,6 +139,9 @@ Status Scrub::start_pass(const ScrubOptions& options, bool goes_on)
         const uint64_t earlier = std::max(status_.earlier_unrepaired, status_.unrepaired);
         if (status_.state == ScrubState::kFinished && !goes_on)
             settled_ = {};
+        else
+            settled_.blocks = std::move(settled);
+        settled_before_ = settled_.blocks;
         if (scope_ != ScrubScope::kStale || !options.as_it_is) {
             status_ = {};
             status_.lost = settled_.blocks.size();
@@ -235,9 +258,10 @@ void Scrub::add(const ScrubReport& report, const ScrubWalkCounts& counts)
     status_.unrepaired += report.unrepaired;
     status_.unverified += report.unverified;
     status_.adopted += report.adopted;
-    std::vector<VolumeAddress> lost = report.lost;
-    const std::set<VolumeAddress>& settled = settled_.blocks;
-    std::erase_if(lost, [&](VolumeAddress address) { return settled.contains(address); });
+    std::vector<VolumeAddress> lost;
+    for (const VolumeAddress address : report.lost)
+        if (!settled_before_.contains(address))
+            lost.push_back(address);
     status_.lost += lost.size();
     status_.unreadable_nodes += counts.unreadable_nodes;
     status_.members += report.members;

@@ -156,6 +156,8 @@ private:
         std::set<VolumeAddress> blocks, nodes;
     };
     Status start_pass(const ScrubOptions& options, bool goes_on);
+    Status nothing_to_do();
+    [[nodiscard]] std::set<VolumeAddress> settled_blocks() const;
     bool begin(Step& step, WorkTurns& turns);
     [[nodiscard]] ScrubOrder order() const CW_REQUIRES(mutex_);
     void await_rows(const Step& step, const ScrubPosition& before, const ScrubPosition& after);
@@ -216,6 +218,7 @@ private:
     };
     std::vector<Waiting> waiting_ CW_GUARDED_BY(mutex_);
     Settled settled_ CW_GUARDED_BY(mutex_);
+    std::set<VolumeAddress> settled_before_ CW_GUARDED_BY(mutex_);  // by passes before this one
     bool unreached_ CW_GUARDED_BY(mutex_) = false;  // there may be nodes that it could not get to
     std::atomic<bool> begins_again_{false}, begins_as_it_is_{false};  // when it ends
     uint64_t since_ms_ CW_GUARDED_BY(mutex_) = 0;  // when it began to run

@@ -221,11 +221,9 @@ void note_damage(Store& store, VolumeAddress first, uint64_t block_count, uint64
     store.damage.note(first, block_count, found_seconds, how);
     const VolumeAddress end = first + block_count * kBlockBytes;
     std::vector<BlockRun> live;
-    Status known = store.allocator.live_in({first, static_cast<uint32_t>(block_count)}, live);
-    if (known.err() == Err::kBusy)  // not in memory, so that nothing of it was freed since the last commit
-        known = store.allocator.live_blocks(first, block_count, live);
+    const Status known = store.allocator.live_in({first, static_cast<uint32_t>(block_count)}, live);
     if (!known.ok() && known.err() != Err::kInvalid)
-        return;
+        return;  // not in memory: nothing of it was freed since the last commit
     live.push_back({end, 0});
     VolumeAddress at = first;
     for (const BlockRun& run : live) {

@@ -83,7 +83,7 @@ private:
 };
 
 // As DamageList::note(), but what nobody refers to any more is not listed: a free ends the life of blocks
-// before it forgets them. May load a group's free space.
+// before it forgets them. Reads nothing.
 void note_damage(Store& store, VolumeAddress first, uint64_t block_count, uint64_t found_seconds,
                  DamageList::Found how);
 

@@ -265,6 +265,11 @@ TEST_CASE("spares: a member that came back only to be copied goes out again when
     REQUIRE(volume.fs().committer.replace.cancel(why).ok());
     CHECK(device_of(volume, {2}).empty());
     CHECK(volume.fs().volume->members().failure_reason({2}) == MemberSet::kRepairsDoNotHold);
+    // No other spare is used for it.
+    REQUIRE(add_spare(volume, volume.add_device(kSpareBytes)).ok());
+    volume.fs().committer.use_spares();
+    CHECK_FALSE(volume.fs().volume->replacing().active());
+    CHECK(device_of(volume, {2}).empty());
     require_contents(volume.fs(), contents);
 }
 

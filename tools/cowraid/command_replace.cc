@@ -202,10 +202,11 @@ int print_replacing(const CommandOptions& options, const ReplaceStatus& status)
     return status.copy.lost + status.copy.unreadable_nodes > 0 ? kExitFindings : kExitOk;
 }
 
-int wait_until_copied(const CommandOptions& options, const Uuid& volume)
+int wait_until_copied(const CommandOptions& options, const Replaced& replaced, uint64_t began)
 {
     std::string why;
-    auto client = connect_target({.uuid = volume, .mounted = true, .members = {}, .named_device = {}}, why);
+    auto client =
+        connect_target({.uuid = replaced.volume, .mounted = true, .members = {}, .named_device = {}}, why);
     if (!client.ok())
         return command_failed(options, client.err(), why);
     const auto status = follow_work<ReplaceStatus>(*client, options, ask_replacing, replace_progress,
@@ -214,8 +215,17 @@ int wait_until_copied(const CommandOptions& options, const Uuid& volume)
         return command_failed(options, status.err(), why);
     if (status->active() && status->state != ReplaceStatus::State::kPaused)
         print_line(stderr, "cowraid: copying goes on; cowraid replace cancel ends it");
+    const bool finished = status->state == ReplaceStatus::State::kFinished;
+    // When the source failed on the way, the rest comes from the others.
+    const int filled = finished && !is_filled(*client, replaced.id)
+                           ? wait_until_filled(options, replaced.volume, replaced.id, began)
+                           : kExitOk;
+    if (filled == kExitFailed)
+        return filled;
     const int code = print_replacing(options, *status);
-    return status->state == ReplaceStatus::State::kFinished ? code : kExitFailed;
+    if (!finished)
+        return kExitFailed;
+    return filled == kExitOk ? code : filled;
 }
 
 // What is under way comes first, then what began last.
@@ -264,14 +274,8 @@ int command_replace_start(int argc, char** argv, CommandOptions common)
                        ? "%s takes the place of member %u when all is copied; see cowraid replace status"
                        : "%s is member %u now; it is filled while the volume is mounted",
                    replaced->path.c_str(), replaced->id.value);
-    if (replaced->copied && waits) {
-        const int copied = wait_until_copied(arguments.common, replaced->volume);
-        if (copied == kExitFailed)
-            return copied;
-        // When the source failed on the way, the rest comes from the others.
-        const int filled = wait_until_filled(arguments.common, replaced->volume, replaced->id, began);
-        return filled == kExitOk ? copied : filled;
-    }
+    if (replaced->copied && waits)
+        return wait_until_copied(arguments.common, *replaced, began);
     const int code =
         waits ? wait_until_filled(arguments.common, replaced->volume, replaced->id, began) : kExitOk;
     if (is_json && (code != kExitFailed || interrupted())) {

@@ -4,7 +4,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include "base/print.h"
 #include "tools/cowraid/layout_text.h"
@@ -237,14 +239,13 @@ int command_df(int argc, char** argv, CommandOptions options)
 
 namespace {
 
-// What was stored through shared mappings comes to the daemon first. Errors meet the commit, too.
-void write_back_mappings(const VolumeTarget& target)
+// What was stored through shared mappings comes to the daemon first. False: it had no room for all of it.
+bool write_back_mappings(const VolumeTarget& target)
 {
     const auto mounted = find_mounted_volume(target.uuid);
     const UniqueFd root(mounted ? open(mounted->mount_point.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)
                                 : -1);
-    if (root.valid())
-        syncfs(root.get());
+    return !root.valid() || syncfs(root.get()) == 0;
 }
 
 }  // namespace
@@ -261,10 +262,15 @@ int command_sync(int argc, char** argv, CommandOptions options)
     auto client = connect_target(*target, why);
     if (!client.ok())
         return command_failed(options, client.err(), why);
-    write_back_mappings(*target);
+    const bool written_back = write_back_mappings(*target);
+    const int error = errno;
     const auto result = client->call("sync", nullptr, why);
     if (!result.ok())
         return command_failed(options, result.err(), why);
+    if (!written_back)
+        return command_failed(options, Err::kIo,
+                              std::string("what was stored through mappings could not be written: ") +
+                                  strerror(error) + "; see cowraid status");
     if (options.format == OutputFormat::kJson) {
         Json out = json_with_schema("filesystem-sync");
         json_put_text(out.get(), "uuid", uuid_text(target->uuid));

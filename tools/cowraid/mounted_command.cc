@@ -220,6 +220,11 @@ Filled look_at_member(ControlClient& client, MemberId id)
 
 }  // namespace
 
+bool is_filled(ControlClient& client, MemberId id)
+{
+    return look_at_member(client, id) == Filled::kYes;
+}
+
 uint64_t now_seconds()
 {
     return static_cast<uint64_t>(std::time(nullptr));

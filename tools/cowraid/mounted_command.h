@@ -69,6 +69,8 @@ bool interrupted();
 
 // How far members are filled with what they lack.
 Result<ScrubStatus> ask_filling(ControlClient& client, std::string& why);
+// Whether the member is in service, and lacks nothing.
+bool is_filled(ControlClient& client, MemberId id);
 // Waits until the member has all that can be had, showing progress, and returns the exit code. `began`: when
 // that was asked for, seconds since 1970; what earlier work lost is nobody's news.
 int wait_until_filled(const CommandOptions& options, const Uuid& volume, MemberId id, uint64_t began);
