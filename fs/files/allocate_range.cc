@@ -191,15 +191,19 @@ Status zero_bytes(Files& files, Inode& inode, uint64_t from, uint64_t to)
 }
 
 // Before the range changes, so that nobody runs changed content with the owner's rights.
-Status note_change(Store& store, Inode& inode, const Caller& caller)
+Status note_change(Store& store, Inode& inode, int action, const Caller& caller)
 {
+    if (action == 0 && caller.cleared_mode_bits == 0)
+        return {};
     Operation operation(store);
     CW_TRY(operation.begin(Operation::Kind::kShrink, 1));
     MutexLock lock(inode.mutex);
     if (inode.removed)
         return Err::kStale;
     clear_set_id(inode.attributes, caller);
-    inode.attributes.modified = inode.attributes.changed = current_time();
+    inode.attributes.changed = current_time();
+    if (action != 0)
+        inode.attributes.modified = inode.attributes.changed;
     store_inode(operation, inode);
     return {};
 }
@@ -229,7 +233,7 @@ private:
 // Edge blocks are zeroed by writing, whole blocks by unmapping them.
 Status RangeChange::begin()
 {
-    CW_TRY(note_change(files_.store, *inode_, caller_));
+    CW_TRY(note_change(files_.store, *inode_, action(), caller_));
     if (action() != FALLOC_FL_PUNCH_HOLE)
         to_reserve_ = {from_ / kBlockBytes, divide_up(end_, kBlockBytes)};
     if (action() == 0)
