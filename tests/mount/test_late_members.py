@@ -57,6 +57,26 @@ def test_a_member_that_comes_ends_the_wait(late, hidden, word):
     assert all(member["condition"] == "online" for member in status["members"]), status["members"]
 
 
+def test_a_folder_above_the_mount_point_is_exchanged_while_the_mount_waits(late):
+    """Who owns it must not choose where root mounts."""
+    late.hide([1])
+    owned = late.folder / "owned"
+    (owned / "place").mkdir(parents=True)
+    chosen = late.folder / "chosen"
+    (chosen / "place").mkdir(parents=True)
+    mount = subprocess.Popen([TOOLS / "mount.cowraid", f"cowraid:{LABEL}", owned / "place"],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    began = time.monotonic()
+    assert "waiting up to" in mount.stderr.readline()
+    owned.rename(late.folder / "moved")
+    owned.symlink_to(chosen)
+    late.unhide([1])
+    code, said, _ = end(mount, began)
+    assert code == MOUNT_FAILED and "a symbolic link has taken the place of a folder" in said, (code, said)
+    assert not os.path.ismount(chosen / "place")
+    assert not os.path.ismount(late.folder / "moved" / "place")
+
+
 def test_nobody_comes(late):
     late.hide([1])
     code, said, seconds = end(*begin(late, options="missing_dev_timeout=2"))

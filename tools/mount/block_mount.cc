@@ -2,6 +2,7 @@
 #include "tools/mount/block_mount.h"
 
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -134,6 +135,18 @@ unsigned attributes_of(unsigned long flags)
 
 }  // namespace
 
+Result<UniqueFd> open_mount_point(const std::string& directory, std::string& why)
+{
+    const open_how how{.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .mode = 0, .resolve = RESOLVE_NO_SYMLINKS};
+    const long opened = syscall(SYS_openat2, AT_FDCWD, directory.c_str(), &how, sizeof how);
+    if (opened >= 0)
+        return UniqueFd(static_cast<int>(opened));
+    why = "mounting on " + directory + ": " +
+          (errno == ELOOP ? "a symbolic link has taken the place of a folder on the way; mount it again"
+                          : strerror(errno));
+    return Err::kIo;
+}
+
 Result<BlockMount> BlockMount::create(const std::string& device, const MountRequest& request)
 {
     if (geteuid() != 0 || !kernel_is_new_enough())
@@ -151,9 +164,10 @@ Result<BlockMount> BlockMount::create(const std::string& device, const MountRequ
 
 Result<UniqueFd> BlockMount::attach(const MountRequest& request, std::string& why)
 {
+    CW_ASSIGN(const UniqueFd place, open_mount_point(request.directory, why));
     const UniqueFd mount(fsmount(context_.get(), FSMOUNT_CLOEXEC, attributes_of(request.kernel_flags)));
-    if (!mount.valid() ||
-        move_mount(mount.get(), "", AT_FDCWD, request.directory.c_str(), MOVE_MOUNT_F_EMPTY_PATH) != 0) {
+    if (!mount.valid() || move_mount(mount.get(), "", place.get(), "",
+                                     MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0) {
         why = "mounting on " + request.directory + ": " + strerror(errno);
         return Err::kIo;
     }

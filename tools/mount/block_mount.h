@@ -13,6 +13,10 @@
 
 namespace cowraid {
 
+// The directory that is at this absolute path without symbolic links, to mount on: whoever owns a folder
+// above it may have moved it while the mount waited. kIo with one line in `why`.
+Result<UniqueFd> open_mount_point(const std::string& directory, std::string& why);
+
 // The superblock is made before its device is opened as a member, so that somebody holds the device at any
 // time, and put into the tree when the volume is open. Dropped without that it leaves nothing behind.
 class BlockMount {

@@ -56,8 +56,9 @@ Result<UniqueFd> attach_as_root(const MountRequest& request, std::string& why)
                        ",rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other";
     for (const auto& [name, value] : request.kernel_options)
         data += "," + name + "=" + value;
-    if (mount(request.source.c_str(), request.directory.c_str(), kMountType, request.kernel_flags,
-              data.c_str()) != 0) {
+    CW_ASSIGN(const UniqueFd place, open_mount_point(request.directory, why));
+    const std::string path = "/proc/self/fd/" + std::to_string(place.get());
+    if (mount(request.source.c_str(), path.c_str(), kMountType, request.kernel_flags, data.c_str()) != 0) {
         why = errno_line("mounting on " + request.directory);
         return Err::kIo;
     }
