@@ -562,8 +562,9 @@ VolumeAddress Scrub::recheck_some(const DamagedRun& run, VolumeAddress from, Wor
 bool Scrub::recheck_damage(const Step& step, WorkTurns& turns)
 {
     const bool saw_all = saw_all_nodes();
+    const uint64_t now = now_seconds();
     for (const DamagedRun& run : store_.damage.runs()) {
-        if (run.found_seconds >= step.started)
+        if (run.found_seconds >= step.started && run.found_seconds <= now)
             continue;
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(run.first);
         if (group && has_mirrored_nodes(*group)) {

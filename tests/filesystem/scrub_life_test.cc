@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What outlives a mount: how far a scrub is, what it found, and which blocks are lost.
 #include <algorithm>
+#include <ctime>
 
 #include "fs/maintain/damaged_files.h"
 #include "tests/filesystem/scrub_steps.h"
@@ -438,6 +439,22 @@ TEST_CASE("scrub life: blocks that are good again leave the list with the next p
     CHECK(volume.fs().info().damaged_blocks == 0);
     CHECK(read_file(volume.fs(), victim.file, read).ok());
     CHECK(read == victim.content);
+}
+
+TEST_CASE("scrub life: damage that was found when the clock was ahead leaves the list, too")
+{
+    SimVolume volume(kShape);
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    write_file(fs, "file", random_content(prng, 300'000));
+    REQUIRE(fs.step(true).ok());
+    constexpr uint64_t kDay = 86400;
+    const auto tomorrow = static_cast<uint64_t>(std::time(nullptr)) + kDay;
+    fs.store.damage.note(fs.volume->map().groups.back().address, 3, tomorrow, DamageList::Found::kByReader);
+    CHECK(fs.info().damaged_blocks == 3);
+    CHECK_FALSE(scrub(fs).damaged());
+    CHECK(fs.info().damaged_blocks == 0);
 }
 
 TEST_CASE("scrub life: superblocks and maps that rot are found on their member and written anew")
