@@ -107,6 +107,15 @@ private:
     Status assess_shrinking(const BalanceOptions& options, std::string& why) const;
     [[nodiscard]] bool selects(const BalanceRecord& record, const VolumeProfiles& profiles,
                                const GroupNumbers& numbers) const;
+    struct DataNumbers {
+        uint64_t moving = 0;  // blocks
+        uint64_t largest = 0;  // what the slots of one group that moves can hold then
+        Volume::DataMoves room;
+    };
+    [[nodiscard]] MetadataNeed nodes_after(const BalanceOptions& options) const;
+    [[nodiscard]] DataNumbers data_numbers(const BalanceOptions& options, const BalanceRecord& record) const;
+    [[nodiscard]] uint64_t too_many(const BalanceOptions& options, const BalanceRecord& record,
+                                    const DataNumbers& data) const;
     Status assess_room(const BalanceOptions& options, const BalanceRecord& record, BalancePlan& plan,
                        std::string& why) const;
     struct NodeNumbers;

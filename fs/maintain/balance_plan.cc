@@ -342,57 +342,91 @@ Status Balance::assess_nodes(const BalanceOptions& options, const BalanceRecord&
                    plan.metadata, advice_for_nodes(options, record, plan));
 }
 
-// Room for the first group there must be now. Room for the last one there must be while its own slots are not
-// back. In between slots come free group by group, and new groups may be narrower than the first ones.
-Status Balance::assess_room(const BalanceOptions& options, const BalanceRecord& record, BalancePlan& plan,
-                            std::string& why) const
+// As plan_nodes_for_balance() leaves it behind the last group.
+MetadataNeed Balance::nodes_after(const BalanceOptions& options) const
+{
+    const auto in_groups = [&](uint64_t blocks, uint32_t content) {
+        return blocks * 4 / 3 + metadata_ahead(store_, content) * 2 / 3;
+    };
+    const uint64_t all = store_.allocator.numbers(kGroupMetadata | kGroupSystem).used_blocks;
+    if (find_profile(options.profiles.metadata)->parity == 0)
+        return {in_groups(all, kGroupMetadata), 0};
+    const uint64_t files = store_.allocator.numbers(kGroupMetadata).used_blocks;
+    return {in_groups(files, kGroupMetadata), in_groups(all - files, kGroupSystem)};
+}
+
+// What moves, and what it moves to.
+Balance::DataNumbers Balance::data_numbers(const BalanceOptions& options, const BalanceRecord& record) const
 {
     const Profile& profile = *find_profile(options.profiles.data);
     const size_t left = voter_count(store_.volume.superblock(), {record.removed()});
     const auto members = static_cast<double>(std::max<size_t>(profile.min_members, left));
     const double share = (members - profile.parity) / members / profile.copies;  // of slots that is data
-    uint64_t moving = 0, staying = 0,
-             largest = 0;  // of these: free, in groups that stay; slots of one, as data
-    uint64_t rows = 0;  // free ones in all groups
-    uint64_t first = UINT64_MAX, first_rows = 0;  // room for the emptiest, and its own
-    std::vector<Volume::DataMove> moves;
+    DataNumbers data;
     for (const GroupNumbers& numbers : store_.allocator.group_numbers(kGroupData)) {
-        rows += numbers.open() ? numbers.free_row_blocks : 0;
+        const uint64_t rows = numbers.open() ? numbers.free_row_blocks : 0;
         if (!selects(record, options.profiles, numbers)) {
-            staying += numbers.open() ? numbers.free_row_blocks : 0;
+            data.room.rows += rows;
             continue;
         }
-        moving += numbers.live_blocks;
-        moves.push_back({numbers.address, numbers.live_blocks > 0 ? cleaner_.room_for(numbers) : 0,
-                         numbers.open() ? numbers.free_row_blocks : 0});
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
         const uint64_t slots = group->geometry.columns() * group->geometry.row_count();
-        largest = std::max(largest, static_cast<uint64_t>(share * static_cast<double>(slots)));
-        if (numbers.live_blocks > 0 && cleaner_.room_for(numbers) < first) {
-            first = cleaner_.room_for(numbers);
-            first_rows = numbers.open() ? numbers.free_row_blocks : 0;
-        }
+        data.largest = std::max(data.largest, static_cast<uint64_t>(share * static_cast<double>(slots)));
+        data.moving += numbers.live_blocks;
+        data.room.moves.push_back(
+            {group, numbers.live_blocks,
+             numbers.live_blocks > 0 ? cleaner_.room_for(numbers) - numbers.live_blocks : 0, rows});
     }
-    const uint64_t slots_now = store_.volume.potential_in_balance(record, options.profiles, false);
-    const uint64_t now = rows - first_rows + slots_now;
-    const uint64_t after = staying + store_.volume.potential_in_balance(record, options.profiles, true);
     // By others than the cleaner, which has reserved for a group that is counted here.
-    const uint64_t all_reserved = store_.ledger.reserved_data();
-    const uint64_t reserved = all_reserved - std::min<uint64_t>(all_reserved, store_.moving_blocks);
-    const BalancePlan::Room all{(moving + largest + reserved) * kBlockBytes, after * kBlockBytes};
-    plan.left_blocks = after - std::min(after, moving + reserved);
-    if (moving > 0)
-        plan.data =
-            first == UINT64_MAX ? all : tighter({(first + reserved) * kBlockBytes, now * kBlockBytes}, all);
-    if (const auto lacking =
-            store_.volume.room_for_moves(record, options.profiles, std::move(moves), staying, reserved);
-        lacking.needed > 0 && plan.data.there >= plan.data.needed)
-        plan.data = {lacking.needed * kBlockBytes, lacking.there * kBlockBytes};
+    const uint64_t reserved = store_.ledger.reserved_data();
+    data.room.reserved = reserved - std::min<uint64_t>(reserved, store_.moving_blocks);
+    data.room.nodes = nodes_after(options);
+    return data;
+}
+
+// Of the blocks that move: those without which all others could, if whole rows of them were taken from all
+// groups alike.
+uint64_t Balance::too_many(const BalanceOptions& options, const BalanceRecord& record,
+                           const DataNumbers& data) const
+{
+    if (store_.volume.has_room_for(record, options.profiles, data.room))
+        return 0;
+    uint64_t too_few = 0, enough = data.moving;
+    while (enough - too_few > kMiB / kBlockBytes) {
+        const uint64_t less = too_few + (enough - too_few) / 2;
+        Volume::DataMoves room = data.room;
+        for (Volume::DataMove& move : room.moves) {
+            const auto taken =
+                static_cast<uint64_t>(static_cast<double>(move.blocks) * static_cast<double>(less) /
+                                      static_cast<double>(data.moving));
+            move.blocks -= taken;
+            move.own_rows += taken;
+        }
+        (store_.volume.has_room_for(record, options.profiles, room) ? enough : too_few) = less;
+    }
+    return enough;
+}
+
+Status Balance::assess_room(const BalanceOptions& options, const BalanceRecord& record, BalancePlan& plan,
+                            std::string& why) const
+{
+    const DataNumbers data = data_numbers(options, record);
+    // The slots of the last group that is emptied are not back yet.
+    const uint64_t needed = data.moving + data.largest + data.room.reserved;
+    const uint64_t after =
+        data.room.rows + store_.volume.potential_after_balance(record, options.profiles, data.room.nodes);
+    plan.left_blocks = after - std::min(after, data.moving + data.room.reserved);
+    const uint64_t removed = too_many(options, record, data);
+    if (data.moving > 0)
+        plan.data = {needed * kBlockBytes,
+                     (removed > 0 ? std::min(after, needed - removed) : after) * kBlockBytes};
     if (plan.data.there < plan.data.needed)
-        return no_room(why, moved_text(options, "data", profile), plan.data, files_to_remove(plan.data));
-    const SpaceNumbers data = store_.allocator.numbers(kGroupData);
-    plan.offered_blocks = data.free_row_blocks + data.partial_row_blocks + data.degraded_row_blocks +
-                          data.degraded_partial_row_blocks + slots_now;
+        return no_room(why, moved_text(options, "data", *find_profile(options.profiles.data)), plan.data,
+                       files_to_remove(plan.data));
+    const SpaceNumbers numbers = store_.allocator.numbers(kGroupData);
+    plan.offered_blocks = numbers.free_row_blocks + numbers.partial_row_blocks + numbers.degraded_row_blocks +
+                          numbers.degraded_partial_row_blocks +
+                          store_.volume.potential_in_balance(record, options.profiles);
     return store_.ledger.reserved_data() <= plan.offered_blocks
                ? Status()
                : refuse_plan(why, Err::kNoSpace,

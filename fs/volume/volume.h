@@ -199,26 +199,31 @@ public:
     // `profiles` say.
     [[nodiscard]] bool selects(const BalanceRecord& balance, const VolumeProfiles& profiles,
                                const GroupRecord& group) const;
-    // Blocks of data that could still be held by slots that no group has and, with `emptied`, by those of
-    // data groups that the balance empties. A removal empties groups of nodes as well: what nodes come to
-    // need is then counted without them.
-    [[nodiscard]] uint64_t potential_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
-                                                bool emptied) const;
+    // Blocks of data that could still be held by slots that no group has.
+    [[nodiscard]] uint64_t potential_in_balance(const BalanceRecord& balance,
+                                                const VolumeProfiles& profiles) const;
+    // And by those of groups that the balance empties, beside groups for as many nodes as `nodes`, or as many
+    // as they come to be.
+    [[nodiscard]] uint64_t potential_after_balance(const BalanceRecord& balance,
+                                                   const VolumeProfiles& profiles,
+                                                   const MetadataNeed& nodes) const;
 
-    // A data group that the balance empties: what its blocks may take elsewhere, and its own free rows, which
-    // others cannot use any more. In blocks.
+    // A data group that the balance empties, in blocks: what is in it, what must be free for its last stripes
+    // beside that, and its own free rows, which others cannot use any more.
     struct DataMove {
-        VolumeAddress group;
-        uint64_t blocks = 0, own_rows = 0;
+        Ref<const ArrayGroup> group;
+        uint64_t blocks = 0, margin = 0, own_rows = 0;
     };
-    struct DataRoom {
-        uint64_t needed = 0, there = 0;  // blocks
+    // `rows`: free, in groups that stay; `reserved`: by writers; `nodes`: as in potential_after_balance().
+    struct DataMoves {
+        std::vector<DataMove> moves;
+        uint64_t rows = 0, reserved = 0;
+        MetadataNeed nodes;
     };
-    // The first of the moves that there would be no room for, the emptiest group being emptied first and its
-    // slots coming free with it. `rows`: free, in groups that stay; `reserved`: by writers. All 0: they fit.
-    [[nodiscard]] DataRoom room_for_moves(const BalanceRecord& balance, const VolumeProfiles& profiles,
-                                          std::vector<DataMove> moves, uint64_t rows,
-                                          uint64_t reserved) const;
+    // Whether there is room for each of the moves, the emptiest group being emptied first and its slots
+    // coming free with it; whether nodes are moved before or after.
+    [[nodiscard]] bool has_room_for(const BalanceRecord& balance, const VolumeProfiles& profiles,
+                                    const DataMoves& moves) const;
 
     // What the slots are asked for, of which groups of nodes are made.
     struct NodeDemand {
@@ -432,6 +437,13 @@ private:
     [[nodiscard]] MetadataNeed metadata_need_when_full(SlotMembers members) const CW_REQUIRES(mutex_);
     [[nodiscard]] MetadataNeed metadata_need_of(const Profile& data, const Profile& metadata,
                                                 SlotMembers members) const CW_REQUIRES(mutex_);
+    // What groups for nodes are made of present members, at the least, and the balance does not empty.
+    [[nodiscard]] std::vector<SlotAllocator::Share>
+    left_for_nodes_after(const VolumeProfiles& profiles, const MetadataNeed& nodes,
+                         const std::vector<VolumeAddress>& emptied) const CW_REQUIRES(mutex_);
+    // Groups `nodes` are made first.
+    [[nodiscard]] static bool fit_beside(const Profile& data, const DataMoves& all, const SlotAllocator& free,
+                                         const std::vector<SlotAllocator::Share>& nodes);
     // As left_by(), for nodes of that profile. What groups of others give back counts, too; those `without`
     // do not count, by rising address.
     [[nodiscard]] std::vector<SlotAllocator::Share>

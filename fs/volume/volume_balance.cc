@@ -111,55 +111,77 @@ SlotAllocator Volume::slots_in_balance(const BalanceRecord& balance,
     return slots;
 }
 
-uint64_t Volume::potential_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
-                                      bool emptied) const
+uint64_t Volume::potential_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles) const
 {
     commit_thread_.assert_here();
-    const uint32_t content = balance.member.value != 0 ? kAllContent : kGroupData;
-    const std::vector<VolumeAddress> leaving = emptied_groups(balance, profiles, emptied ? content : 0);
     MutexLock lock(mutex_);
-    const SlotAllocator slots = slots_in_balance(balance, leaving);
-    const Profile& data = *find_profile(profiles.data);
-    const Profile& metadata = *find_profile(profiles.metadata);
-    // What moves goes to groups of these (Cleaner::begin()).
-    const MetadataNeed need = metadata_need_of(data, metadata, SlotMembers::kPresent);
-    return slots.potential_blocks(data, identity_.chunk_bytes,
-                                  left_for_nodes(need, metadata, nullptr, leaving), SlotMembers::kPresent);
+    // What moves goes to groups of present members (Cleaner::begin()).
+    return slots_in_balance(balance, {})
+        .potential_blocks(*find_profile(profiles.data), identity_.chunk_bytes,
+                          left_for_nodes_after(profiles, {}, {}), SlotMembers::kPresent);
 }
 
-Volume::DataRoom Volume::room_for_moves(const BalanceRecord& balance, const VolumeProfiles& profiles,
-                                        std::vector<DataMove> moves, uint64_t rows, uint64_t reserved) const
+uint64_t Volume::potential_after_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,
+                                         const MetadataNeed& nodes) const
 {
     commit_thread_.assert_here();
-    std::stable_sort(moves.begin(), moves.end(),
-                     [](const DataMove& a, const DataMove& b) { return a.blocks < b.blocks; });
+    const std::vector<VolumeAddress> emptied = emptied_groups(balance, profiles, kAllContent);
+    MutexLock lock(mutex_);
+    return slots_in_balance(balance, emptied)
+        .potential_blocks(*find_profile(profiles.data), identity_.chunk_bytes,
+                          left_for_nodes_after(profiles, nodes, emptied), SlotMembers::kPresent);
+}
+
+std::vector<SlotAllocator::Share>
+Volume::left_for_nodes_after(const VolumeProfiles& profiles, const MetadataNeed& nodes,
+                             const std::vector<VolumeAddress>& emptied) const
+{
+    const Profile& metadata = *find_profile(profiles.metadata);
+    MetadataNeed need = metadata_need_of(*find_profile(profiles.data), metadata, SlotMembers::kPresent);
+    need.file_blocks = std::max(need.file_blocks, nodes.file_blocks);
+    need.system_blocks = std::max(need.system_blocks, nodes.system_blocks);
+    return left_for_nodes(need, metadata, nullptr, emptied);
+}
+
+bool Volume::has_room_for(const BalanceRecord& balance, const VolumeProfiles& profiles,
+                          const DataMoves& moves) const
+{
+    commit_thread_.assert_here();
+    const std::vector<VolumeAddress> nodes = emptied_groups(balance, profiles, kGroupMetadata | kGroupSystem);
     MutexLock lock(mutex_);
     const Profile& data = *find_profile(profiles.data);
-    const Profile& metadata = *find_profile(profiles.metadata);
-    SlotForecast slots = slots_in_balance(balance, {}).forecast(SlotMembers::kPresent);
-    const MetadataNeed need = metadata_need_of(data, metadata, SlotMembers::kPresent);
-    for (const SlotAllocator::Share& share : left_for_nodes(need, metadata, nullptr))
+    return fit_beside(data, moves, slots_in_balance(balance, {}), left_for_nodes_after(profiles, {}, {})) &&
+           (nodes.empty() || fit_beside(data, moves, slots_in_balance(balance, nodes),
+                                        left_for_nodes_after(profiles, moves.nodes, nodes)));
+}
+
+bool Volume::fit_beside(const Profile& data, const DataMoves& all, const SlotAllocator& free,
+                        const std::vector<SlotAllocator::Share>& nodes)
+{
+    SlotForecast slots = free.forecast(SlotMembers::kPresent);
+    for (const SlotAllocator::Share& share : nodes)
         slots.make_groups(*share.profile, share.blocks);
+    std::vector<DataMove> moves = all.moves;
+    std::stable_sort(moves.begin(), moves.end(),
+                     [](const DataMove& a, const DataMove& b) { return a.blocks < b.blocks; });
+    uint64_t rows = all.rows;
     uint64_t lent = 0;  // free rows of groups that will be emptied
     for (const DataMove& move : moves)
         lent += move.own_rows;
     for (DataMove& move : moves) {
-        const uint64_t needed = move.blocks + (move.blocks > 0 ? reserved : 0);
+        const uint64_t needed = move.blocks > 0 ? move.blocks + move.margin + all.reserved : 0;
         lent -= std::min(lent, move.own_rows);
         if (rows < needed)
             rows += slots.make_groups(data, needed - rows);
         if (rows + lent < needed)
-            return {needed, rows + lent};
+            return false;
         const uint64_t again = move.blocks - std::min(rows, move.blocks);  // moved once more with the last
         rows -= move.blocks - again;
         lent -= again;
         moves.back().blocks += again;
-        if (const auto group = std::find_if(map_.groups.begin(), map_.groups.end(),
-                                            [&](const GroupRecord& at) { return at.address == move.group; });
-            group != map_.groups.end())
-            slots.give_back(*group);
+        slots.give_back(move.group->record);
     }
-    return {};
+    return true;
 }
 
 uint64_t Volume::node_potential_in_balance(const BalanceRecord& balance, const VolumeProfiles& profiles,

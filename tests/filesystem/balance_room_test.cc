@@ -47,7 +47,23 @@ uint32_t fill_as_far_as_it_fits(Filesystem& fs, const BalanceOptions& options,
     return files;
 }
 
-void require_end(const VolumeShape& shape, const BalanceOptions& options, uint32_t files_min)
+// Nodes: folders whose files have attributes, and nothing else.
+void fill_with_nodes(Filesystem& fs, uint32_t attribute_mib)
+{
+    Prng prng(seed());
+    for (uint32_t i = 0; i < attribute_mib * 17; ++i) {
+        const Result<Attributes> made =
+            fs.names.make_node(kRoot, "nodes" + std::to_string(i), S_IFREG | 0644, 0, {});
+        REQUIRE(made.ok());
+        REQUIRE(fs.names.set_xattr(made->inode, "user.a", random_content(prng, 60000), 0).ok());
+        fs.names.forget(made->inode, 1);
+        if (i % 64 == 0)
+            REQUIRE(fs.step(true).ok());
+    }
+}
+
+void require_end(const VolumeShape& shape, const BalanceOptions& options, uint32_t files_min,
+                 uint32_t attribute_mib = 0)
 {
     CAPTURE(find_profile(shape.data_profile)->name);
     CAPTURE(find_profile(options.profiles.data)->name);
@@ -55,6 +71,7 @@ void require_end(const VolumeShape& shape, const BalanceOptions& options, uint32
     SimVolume volume(shape);
     make_and_mount(volume);
     Filesystem& fs = volume.fs();
+    fill_with_nodes(fs, attribute_mib);
     Prng prng(seed());
     const std::vector<std::byte> content = random_content(prng, kFileBytes);
     const uint32_t files = fill_as_far_as_it_fits(fs, options, content);
@@ -88,6 +105,68 @@ TEST_CASE("balance: one that is let begin on a volume as full as may be ends")
     require_end(four_of(ProfileId::kRaid5), conversion(ProfileId::kRaid1c3), 12);
     require_end(four_of(ProfileId::kRaid1c3), conversion(ProfileId::kRaid5), 15);
     require_end(four_of(ProfileId::kRaid0), conversion(ProfileId::kRaid10), 20);
+}
+
+TEST_CASE("balance: nodes that become wider count")
+{
+    VolumeShape shape = four_of(ProfileId::kRaid5);
+    shape.metadata_profile = ProfileId::kRaid1;
+    require_end(shape, conversion(ProfileId::kRaid6), 12, 30);
+    require_end(shape, conversion(ProfileId::kRaid1), 12, 30);
+}
+
+TEST_CASE("balance: large chunks take no room of their own")
+{
+    VolumeShape shape = four_of(ProfileId::kRaid5);
+    shape.chunk_bytes = kMiB;
+    SimVolume volume(shape);
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    const std::vector<std::byte> content = random_content(prng, kFileBytes);
+    uint32_t files = 0;
+    while (fs.info().available_bytes > 80 * kMiB) {
+        write_file(fs, name_of(files++), content);
+        REQUIRE(fs.step(true).ok());
+    }
+    CHECK(files > 30);
+    REQUIRE(start_balance(fs, {.profiles = {ProfileId::kRaid5, ProfileId::kRaid1c3}, .content = kGroupData})
+                .ok());
+    CHECK(finish(fs).state == State::kFinished);
+    CHECK(fs.info().available_bytes > 70 * kMiB);
+    for (uint32_t file = 0; file < files; ++file)
+        require_content(fs, find_file(fs, name_of(file)), content);
+}
+
+TEST_CASE("balance: it begins once as much is removed as a refusal says")
+{
+    SimVolume volume(four_of(ProfileId::kRaid5));
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    const std::vector<std::byte> content = random_content(prng, kFileBytes);
+    uint32_t files = 0;
+    while (fs.info().available_bytes > 180 * kMiB) {
+        write_file(fs, name_of(files++), content);
+        REQUIRE(fs.step(true).ok());
+    }
+    const BalanceOptions options = conversion(ProfileId::kRaid1c3);
+    BalancePlan plan;
+    std::string why;
+    REQUIRE(fs.committer.balance.plan(options, plan, why).err() == Err::kNoSpace);
+    double lacking = 0;
+    const size_t at = why.find("remove files of ");
+    REQUIRE_MESSAGE(at != std::string::npos, why);
+    REQUIRE(sscanf(why.c_str() + at, "remove files of %lfMiB", &lacking) == 1);
+    CHECK(lacking > 20);
+    uint32_t removed = 0;
+    for (; removed * 8 < lacking; ++removed)
+        REQUIRE(fs.names.unlink(kRoot, name_of(removed * 2)).ok());  // everywhere
+    for (int commit = 0; commit < 4; ++commit)
+        REQUIRE(fs.step(true).ok());
+    REQUIRE(start_balance(fs, options).ok());
+    CHECK(finish(fs).state == State::kFinished);
+    CHECK(removed + 3 < files / 2);
 }
 
 TEST_CASE("balance: a member is emptied of as much as the others are said to take")
