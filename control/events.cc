@@ -40,8 +40,9 @@ std::string degraded_text(const VolumeInfo& info)
     if (stale_members(info) > 0)
         parts.push_back(count_text(stale_members(info), "member") + " without writes that it missed");
     return join_words(parts) + "; " +
-           (info.may_fail == 0 ? "no other member may fail"
-                               : count_text(info.may_fail, "other member") + " may still fail");
+           (info.beyond_tolerance ? "that is more than the volume tolerates: some files may be lost"
+            : info.may_fail == 0  ? "no other member may fail"
+                                  : count_text(info.may_fail, "other member") + " may still fail");
 }
 
 // Of what can be used for data.

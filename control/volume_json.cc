@@ -187,6 +187,8 @@ void encode_identity(const VolumeReport& report, json_t* object)
     json_put_flag(object, "read_only", info.read_only);
     json_put_flag(object, "degraded", info.degraded);
     json_put_text(object, "read_only_reason", info.read_only_reason);
+    json_put_text(object, "read_only_step", info.read_only_step);
+    json_put_flag(object, "beyond_tolerance", info.beyond_tolerance);
     json_put_text(object, "degraded_reason", info.degraded_reason);
     json_put_flag(object, "has_usage", report.has_usage);
     if (!report.problem.empty())
@@ -304,6 +306,8 @@ Result<VolumeReport> decode_report(const json_t* object)
     info.read_only = json_get_flag(object, "read_only");
     info.degraded = json_get_flag(object, "degraded");
     info.read_only_reason = json_get_text(object, "read_only_reason");
+    info.read_only_step = json_get_text(object, "read_only_step");
+    info.beyond_tolerance = json_get_flag(object, "beyond_tolerance");
     info.degraded_reason = json_get_text(object, "degraded_reason");
     report.has_usage = json_get_flag(object, "has_usage");
     report.problem = json_get_text(object, "problem");

@@ -29,6 +29,8 @@ VolumeReport make_report()
     info.metadata_profile = ProfileId::kRaid1c3;
     info.degraded = true;
     info.read_only_reason = "too few members";
+    info.read_only_step = "mount it with more";
+    info.beyond_tolerance = true;
     MemberInfo present{.id = {1}, .path = "/dev/a", .size_bytes = 1000, .used_bytes = 500};
     for (size_t i = 0; i < present.counters.size(); ++i)
         present.counters[i] = 10 + i;
@@ -85,6 +87,8 @@ TEST_CASE("report: JSON round trip")
     CHECK(decoded->info.members[1].path.empty());
     CHECK(decoded->info.members[1].state == MemberState::kMissing);
     CHECK(decoded->info.spaces[1].content == (kGroupMetadata | kGroupSystem));
+    CHECK(decoded->info.read_only_step == "mount it with more");
+    CHECK(decoded->info.beyond_tolerance);
     CHECK(decoded->info.members[0].doubtful);
     CHECK(decoded->info.members[0].slow_ms == 14000);
     CHECK(decoded->info.members[0].slow_ios == 3);

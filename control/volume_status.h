@@ -33,6 +33,8 @@ struct Health {
 };
 // The worst that there is.
 Health health_of(const VolumeStatus& status);
+// What to do about a volume that stopped, or must not be written.
+std::string read_only_step(const VolumeInfo& info);
 
 // As `cowraid status` shows it:
 //   "missing"     its device is not there

@@ -68,7 +68,7 @@ std::vector<MemberInfo> member_infos(Filesystem& filesystem)
 }
 
 // What the block groups can still do without.
-uint64_t may_fail(Filesystem& filesystem)
+uint64_t may_fail(Filesystem& filesystem, bool& beyond_tolerance)
 {
     Volume& volume = *filesystem.volume;
     uint64_t left = UINT64_MAX;
@@ -80,6 +80,7 @@ uint64_t may_fail(Filesystem& filesystem)
             std::count_if(group->record.columns.begin(), group->record.columns.end(), lacks));
         const uint64_t tolerance = find_profile(group->record.profile)->tolerance;
         left = std::min(left, tolerance - std::min(tolerance, lost));
+        beyond_tolerance = beyond_tolerance || lost > tolerance;
     }
     return left == UINT64_MAX ? 0 : left;
 }
@@ -156,6 +157,7 @@ VolumeInfo Filesystem::info()
     info.metadata_profile = volume->profiles().metadata;
     info.read_only = !store.service.writing();
     info.read_only_reason = store.service.reason();
+    info.read_only_step = volume->read_only_reason().step;
     info.degraded = volume->degraded();
     info.degraded_reason = volume->degraded_reason();
     info.members = member_infos(*this);
@@ -164,7 +166,7 @@ VolumeInfo Filesystem::info()
                                .path = volume->spares().path(spare.id),
                                .size_bytes = spare.size_bytes,
                                .useless = volume->spares().useless(spare.id)});
-    info.may_fail = may_fail(*this);
+    info.may_fail = may_fail(*this, info.beyond_tolerance);
     info.may_fail_writing = std::min<uint64_t>(info.may_fail, volume->spare_voters());
     info.spaces = space_infos(*this);
     for (const MemberInfo& member : info.members)

@@ -64,6 +64,7 @@ struct VolumeInfo {
     bool read_only = false;
     bool degraded = false;
     std::string read_only_reason;
+    std::string read_only_step;  // what to do about it; empty: nobody knows
     std::string degraded_reason;  // of a volume that was opened so
     std::vector<MemberInfo> members;
     std::vector<SpareInfo> spares;
@@ -74,6 +75,7 @@ struct VolumeInfo {
     // Members that may fail beside those that are out of service or lack writes: until files are lost, and
     // until nothing can be written any more.
     uint64_t may_fail = 0, may_fail_writing = 0;
+    bool beyond_tolerance = false;  // block groups lack more than they tolerate
     uint64_t full_stripes = 0, full_rows = 0, pad_blocks = 0;
     uint64_t data_bytes_written = 0, member_bytes_written = 0;
     // Blocks put into rows that hold others; rows written in place by difference and anew; for that, blocks

@@ -241,11 +241,11 @@ Status Committer::start_writing(std::string& why)
 
 Status Committer::start(std::string& why)
 {
-    const char* const reason = store.volume.read_only_reason();
-    if (reason != nullptr)
-        store.service.set_reason(reason);
+    const bool advised = store.volume.read_only_advised();
+    if (advised)
+        store.service.set_reason(store.volume.read_only_reason().text.c_str());
     store.damage.load(store).ignore();  // where it cannot be read, a scrub finds the damage again
-    if (store.options.read_only || reason != nullptr) {
+    if (store.options.read_only || advised) {
         CW_TRY(run_recovery(*this, kReadingPasses, why));
         become_read_only(*this);
         return {};

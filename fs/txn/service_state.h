@@ -49,7 +49,8 @@ public:
             return {};
         return stopped() ? Err::kShutdown : Err::kReadOnly;
     }
-    // Static text for the user: why it stopped or is read-only; empty when nothing forbids to write.
+    // Text for the user, static or the volume's: why it stopped or is read-only; empty when nothing forbids
+    // to write.
     [[nodiscard]] const char* reason() const { return reason_; }
     // Why it stopped, or why writing could not begin; empty when it never did.
     [[nodiscard]] const char* stop_reason() const

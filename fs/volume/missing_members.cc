@@ -25,6 +25,31 @@ std::string volume_name(const Superblock& superblock)
                                     : "volume '" + superblock.label + "'";
 }
 
+// A group lacks more than it tolerates, with members that are missing or without.
+ReadOnlyReason beyond_tolerance(const Profile& profile, bool missing)
+{
+    if (missing)
+        return {std::string("more is missing than ") + profile.name + " tolerates",
+                "unmount it and mount it with the members that are missing; without them copy what can be "
+                "read"};
+    return {std::string("members lack more writes than ") + profile.name + " tolerates",
+            "copy what can be read: no member has the rest"};
+}
+
+// `half`: so many are there.
+ReadOnlyReason too_few(MemberId replaced, bool half)
+{
+    ReadOnlyReason reason{"too few members are present for safe writing",
+                          "unmount it and mount it with more members"};
+    if (replaced.value != 0)
+        reason = {"power failed as another device became a member, and too few of the others are present: "
+                  "they may not know of it",
+                  "unmount it and mount it with all, or with the device that was the member"};
+    reason.step += half ? ", or with -o degraded=force, which writes with those that are there"
+                        : "; until then copy what can be read";
+    return reason;
+}
+
 bool has_stale_columns(const GroupMap& map, MemberId id)
 {
     return std::any_of(map.groups.begin(), map.groups.end(), [=](const GroupRecord& group) {
@@ -114,17 +139,19 @@ std::string lacking_text(const Assembly& assembly, const ReplaceRecord& replace,
 
 std::string assess_missing(const Superblock& superblock, const GroupMap& map,
                            const std::vector<MemberId>& missing, MemberId replaced,
-                           const std::string& lacking, const MountOptions& options, bool& must_be_read_only)
+                           const std::string& lacking, const MountOptions& options, ReadOnlyReason& read_only)
 {
-    must_be_read_only = false;
+    read_only = {};
     const std::string problem = volume_name(superblock) + ": " + lacking;
     for (const GroupRecord& group : map.groups) {
-        if (lost_columns(group, missing) <= find_profile(group.profile)->tolerance)
+        const Profile& profile = *find_profile(group.profile);
+        if (lost_columns(group, missing) <= profile.tolerance)
             continue;
-        must_be_read_only = options.rescue && options.read_only;
-        return must_be_read_only ? std::string()
-                                 : problem + ": more than " + find_profile(group.profile)->name +
-                                       " tolerates; what is left can be read with -o ro,rescue";
+        if (!options.rescue || !options.read_only)
+            return problem + ": more than " + profile.name +
+                   " tolerates; what is left can be read with -o ro,rescue";
+        read_only = beyond_tolerance(profile, !missing.empty());
+        return {};
     }
     const auto is_there = [&](MemberId id) {
         return std::find(missing.begin(), missing.end(), id) == missing.end();
@@ -133,7 +160,8 @@ std::string assess_missing(const Superblock& superblock, const GroupMap& map,
         return quorum_for_writing(superblock, superblock, map, half).holds(is_there) &&
                (half || replaced.value == 0 || quorum_without(superblock, replaced).holds(is_there));
     };
-    must_be_read_only = !suffices(options.half);
+    if (!suffices(options.half))
+        read_only = too_few(replaced, suffices(true));
     if (options.degraded || options.rescue || voter_count(superblock, missing) == voter_count(superblock))
         return {};
     const char* const use = suffices(false)  ? ""

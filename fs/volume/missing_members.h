@@ -41,10 +41,12 @@ MemberSet::Quorum quorum_for_writing(const Superblock& table, const Superblock& 
 // that the others, and it, are no majority by the table that it knows.
 MemberSet::Quorum quorum_without(const Superblock& table, MemberId replaced);
 
-// Why the volume cannot be mounted without the `missing` members, or empty. Fills `must_be_read_only`.
+// Why the volume cannot be mounted without the `missing` members, or empty. Fills `read_only`: why it cannot
+// be written so.
 // `lacking` is what lacking_text() says. `replaced`: of quorum_without(), unless 0.
 std::string assess_missing(const Superblock& superblock, const GroupMap& map,
                            const std::vector<MemberId>& missing, MemberId replaced,
-                           const std::string& lacking, const MountOptions& options, bool& must_be_read_only);
+                           const std::string& lacking, const MountOptions& options,
+                           ReadOnlyReason& read_only);
 
 }  // namespace cowraid

@@ -10,6 +10,11 @@ namespace cowraid {
 
 enum class AccessTime : uint8_t { kRelative, kNever, kStrict };
 
+// Why a volume is only read, and what to do about it. Empty: it may be written.
+struct ReadOnlyReason {
+    std::string text, step;
+};
+
 struct MountOptions {
     bool read_only = false;
     // Mount although members are missing.

@@ -16,24 +16,17 @@ namespace cowraid {
 
 namespace {
 
-// Why this version must not write the volume whatever its members, or null.
-const char* unwritable(const Superblock& superblock)
+// Why this version must not write the volume whatever its members, if so.
+ReadOnlyReason unwritable(const Superblock& superblock)
 {
     if (unhandled_features(FeatureClass::kReadOnly, superblock.readonly_features) != 0)
-        return "the volume uses features that this version can only read";
+        return {"the volume uses features that this version can only read",
+                "unmount it and mount it with a version that knows them"};
     // Reached by forgery only.
     if (superblock.generation.value > kMaxGeneration / 2 || superblock.tree_commits > kMaxGeneration / 2 ||
         superblock.next_group_address > kMaxVolumeAddress / 8 * 7)
-        return "the volume's numbers of commits or addresses are used up";
-    return nullptr;
-}
-
-const char* too_few_text(MemberId replaced)
-{
-    return replaced.value == 0 ? "too few members are present for safe writing"
-                               : "power failed as another device became a member, and too few of the others "
-                                 "are present: they may not know of it; with all, or with the device that "
-                                 "was the member, it is written; degraded=force writes all the same";
+        return {"the volume's numbers of commits or addresses are used up", "copy what is in it"};
+    return {};
 }
 
 // As what a group of that content is made now.
@@ -94,18 +87,18 @@ Status Volume::load(Assembly assembly, const MountOptions& options, std::string&
         why = "the block-group map speaks of moved blocks, the superblock of none";
         return Err::kCorrupt;
     }
-    bool must_be_read_only = false;
     const std::string lacking = lacking_text(assembly, committed_.replace, members_, map_);
     // Of one that is to be erased nobody needs to be afraid.
     const MemberId replaced = replaced_ == nullptr ? taken_over_ : MemberId();
-    why = assess_missing(committed_, map_, away_, replaced, lacking, options, must_be_read_only);
+    why = assess_missing(committed_, map_, away_, replaced, lacking, options, read_only_);
     if (!why.empty())
         return Err::kInvalid;
     if (!lacking.empty())
         degraded_reason_ =
             lacking + "; " +
             tolerance_text(committed_, map_, away_, needed_for_writing(voter_count(committed_), half_));
-    read_only_reason_ = must_be_read_only ? too_few_text(replaced) : unwritable(committed_);
+    if (read_only_.text.empty())
+        read_only_ = unwritable(committed_);
     Array::Options array_options;
     array_options.read_only = options.read_only || read_only_advised();
     array_ = std::make_unique<Array>(members_, array_options);

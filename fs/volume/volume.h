@@ -143,9 +143,9 @@ public:
     }
     // The volume may be read but must not be written: too few members (half of them or fewer, or below a
     // minimum), or something in it that this version cannot write.
-    [[nodiscard]] bool read_only_advised() const { return read_only_reason_ != nullptr; }
-    // Why, for the user; null when it may be written.
-    [[nodiscard]] const char* read_only_reason() const { return read_only_reason_; }
+    [[nodiscard]] bool read_only_advised() const { return !read_only_.text.empty(); }
+    // Why, for the user, and what to do about it; empty when it may be written. As long as the volume.
+    [[nodiscard]] const ReadOnlyReason& read_only_reason() const { return read_only_; }
     // Which members were missing or behind when it was opened, why, and how many more may fail; empty when
     // none.
     [[nodiscard]] const std::string& degraded_reason() const { return degraded_reason_; }
@@ -495,7 +495,7 @@ private:
     std::unique_ptr<IntentLog> intent_log_;  // null until writes in place are started; the array uses it
     std::unique_ptr<Array> array_;
     VolumeIdentity identity_;
-    const char* read_only_reason_ = nullptr;  // static text
+    ReadOnlyReason read_only_;  // constant since load()
     std::string degraded_reason_;
     std::vector<std::pair<MemberId, MemberReason>> reasons_;
 

@@ -209,7 +209,7 @@ bool goes_on(SimVolume& volume, const std::vector<uint32_t>& there, const std::s
         return false;
     require_contents(volume.fs(), contents);
     const bool written = !volume.fs().store.service.read_only();
-    CHECK((written || volume.fs().volume->read_only_reason() != nullptr));
+    CHECK((written || volume.fs().volume->read_only_advised()));
     if (written) {
         write_file(volume.fs(), name, content);
         REQUIRE(volume.fs().step(true).ok());

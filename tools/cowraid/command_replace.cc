@@ -168,12 +168,9 @@ Result<Replaced> replace(const ReplaceArguments& arguments, std::string& why)
     options.read_only = arguments.plan;
     CW_ASSIGN(const std::unique_ptr<Filesystem> filesystem,
               Filesystem::open(std::move(assembly), options, why));
-    const char* const unwritable = arguments.plan ? filesystem->volume->read_only_reason()
-                                   : filesystem->store.service.read_only()
-                                       ? filesystem->store.service.reason()
-                                       : nullptr;
-    if (unwritable != nullptr) {
-        why = std::string("the volume cannot be written: ") + unwritable;
+    if (filesystem->volume->read_only_advised() ||
+        (!arguments.plan && filesystem->store.service.read_only())) {
+        why = std::string("the volume cannot be written: ") + filesystem->store.service.reason();
         return Err::kReadOnly;
     }
     CW_TRY(
