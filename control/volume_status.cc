@@ -128,6 +128,15 @@ std::string read_only_step(const VolumeInfo& info)
                                         "everything, -o degraded=force writes with these";
 }
 
+std::string not_writable_text(const VolumeInfo& info)
+{
+    if (!info.read_only_reason.empty())
+        return "the volume is read-only: " + info.read_only_reason + "; " + read_only_step(info);
+    return "the volume is mounted read-only; " +
+           (info.read_only_step.empty() ? "remount it for writing, or unmount it and run cowraid check"
+                                        : info.read_only_step);
+}
+
 Health health_of(const VolumeStatus& status)
 {
     const VolumeInfo& info = status.report.info;

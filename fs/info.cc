@@ -158,6 +158,8 @@ VolumeInfo Filesystem::info()
     info.read_only = !store.service.writing();
     info.read_only_reason = store.service.reason();
     info.read_only_step = volume->read_only_reason().step;
+    if (store.options.rescue && info.read_only_step.empty())
+        info.read_only_step = "unmount it, and mount it for writing without rescue";
     info.degraded = volume->degraded();
     info.degraded_reason = volume->degraded_reason();
     info.members = member_infos(*this);

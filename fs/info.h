@@ -64,7 +64,8 @@ struct VolumeInfo {
     bool read_only = false;
     bool degraded = false;
     std::string read_only_reason;
-    std::string read_only_step;  // what to do about it; empty: nobody knows
+    std::string
+        read_only_step;  // what to do about it, or about a mount that is not for writing; empty: as ever
     std::string degraded_reason;  // of a volume that was opened so
     std::vector<MemberInfo> members;
     std::vector<SpareInfo> spares;

@@ -32,7 +32,7 @@ Status Committer::remount(bool read_only, std::string& why)
         return {};
     }
     if (store.volume.read_only_advised()) {
-        why = store.service.reason();
+        why = store.volume.read_only_reason().text + "; " + store.volume.read_only_reason().step;
         return Err::kReadOnly;
     }
     if (store.options.rescue) {

@@ -6,6 +6,7 @@ import json
 from conftest import random_content, tool
 from test_catch_up import without
 from test_events import wait_for_event
+from test_scrub import scrub
 
 
 def made(make_volume, data, metadata, count, **options):
@@ -22,6 +23,12 @@ def report(volume):
 
 def line(text, name):
     return [words.split(maxsplit=1)[1] for words in text.splitlines() if words.startswith(name)][0]
+
+
+def refused(*arguments, code=1):
+    result = tool("cowraid", *arguments, check=False)
+    assert result.returncode == code, result.stdout + result.stderr
+    return result.stderr
 
 
 def test_more_is_missing_than_the_profile_tolerates(make_volume):
@@ -42,3 +49,26 @@ def test_more_is_missing_than_the_profile_tolerates(make_volume):
     degraded = wait_for_event(volume, "DegradedArray")["text"]
     assert degraded == "1 member out of service; that is more than the volume tolerates: some files may be " \
         "lost"
+
+
+def test_commands_on_a_volume_without_a_majority(make_volume):
+    """They say why it is only read, and the step that makes it writable is one that does."""
+    volume = made(make_volume, "raid1", "raid1", 2)
+    volume.unmount()
+    volume.hide([1])
+    volume.mount(without(volume, [1]), "degraded")
+    target, place = volume.another(256), volume.mount_point
+    for arguments in (["replace", "start", "missing", target, place], ["device", "remove", "missing", place],
+                      ["scrub", "start", place], ["filesystem", "resize", "max", place],
+                      ["device", "add", target, place], ["balance", place]):
+        said = refused(*arguments)
+        assert "too few members are present for safe writing" in said, (arguments, said)
+        assert "-o degraded=force" in said and "remount" not in said, (arguments, said)
+    assert "-o degraded=force" in line(tool("cowraid", "status", place, check=False).stdout, "Action:")
+    volume.unmount()
+    volume.mount(without(volume, [1, 2]), "degraded=force")
+    tool("cowraid", "replace", "start", "-B", "missing", target, place)
+    volume.unmount()
+    # Where only the mount says so, that is what is said.
+    volume.mount(without(volume, [1]), "ro")
+    assert "mounted read-only; remount it for writing" in refused("scrub", "start", place)

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "base/print.h"
+#include "control/volume_status.h"
 #include "device/loop_backing.h"
 #include "device/open_member.h"
 
@@ -139,9 +140,7 @@ Result<NewMember> choose_device(ControlClient& client, const char* plan, json_t*
     CW_ASSIGN(const Json info, client.ask("info", why));
     CW_ASSIGN(const VolumeReport report, decode_report(info.get()));
     if (report.info.read_only) {
-        why = report.info.read_only_reason.empty()
-                  ? "the volume is mounted read-only; remount it for writing"
-                  : "the volume is read-only: " + report.info.read_only_reason;
+        why = not_writable_text(report.info);
         return Err::kReadOnly;
     }
     CW_ASSIGN(NewMember device, open_new_member(path, force, why));

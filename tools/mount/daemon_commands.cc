@@ -228,19 +228,15 @@ Status VolumeControl::remount(ControlRequest& request, ControlAnswer& answer, st
     return {};
 }
 
-namespace {
-
-const char* not_writable_text(Err err)
+std::string VolumeControl::not_writable(Err err)
 {
-    return err == Err::kReadOnly
-               ? "the volume is mounted read-only; remount it for writing, or unmount it and "
-                 "run cowraid check"
+    const VolumeInfo info = filesystem_.info();
+    return err == Err::kReadOnly || !info.read_only_reason.empty()
+               ? not_writable_text(info)
                : "the volume has stopped; unmount and mount it again";
 }
 
-}  // namespace
-
-Status VolumeControl::answer_scrub(Status status, const char* refusal, ControlAnswer& answer,
+Status VolumeControl::answer_scrub(Status status, const std::string& refusal, ControlAnswer& answer,
                                    std::string& why)
 {
     if (!status.ok()) {
@@ -270,8 +266,9 @@ Status VolumeControl::scrub_start(ControlRequest& request, ControlAnswer& answer
     const bool paused = filesystem_.committer.scrub.status().state == ScrubState::kPaused;
     const char* const busy = paused ? "a scrub is paused; cowraid scrub resume or cancel it"
                                     : "a scrub is under way; see cowraid scrub status";
-    return answer_scrub(status, status.err() == Err::kBusy ? busy : not_writable_text(status.err()), answer,
-                        why);
+    if (status.ok() || status.err() == Err::kBusy)
+        return answer_scrub(status, busy, answer, why);
+    return answer_scrub(status, not_writable(status.err()), answer, why);
 }
 
 Status VolumeControl::scrub_status(ControlRequest&, ControlAnswer& answer, std::string& why)
@@ -288,7 +285,7 @@ Status VolumeControl::change_scrub(Status (Scrub::*change)(), const char* refusa
     if (status.ok())
         status = (committer.scrub.*change)();
     if (!status.ok())
-        return answer_scrub(status, status.err() == Err::kInvalid ? refusal : not_writable_text(status.err()),
+        return answer_scrub(status, status.err() == Err::kInvalid ? refusal : not_writable(status.err()),
                             answer, why);
     return answer_scrub(committer.sync(), "that could not be recorded; see cowraid status", answer, why);
 }
@@ -421,7 +418,7 @@ Status VolumeControl::balance_plan(ControlRequest& request, ControlAnswer& answe
     const Status status =
         options.ok() ? filesystem_.committer.balance.plan(*options, plan, why) : options.status();
     if (!status.ok() && why.empty())
-        why = not_writable_text(status.err());
+        why = not_writable(status.err());
     if (status.ok())
         answer.result = encode_plan(plan);
     return status;
@@ -450,7 +447,7 @@ Status VolumeControl::balance(ControlRequest& request, ControlAnswer& answer, st
         status = options.ok() ? work.start(*options, why) : options.status();
     }
     if (!status.ok() && why.empty())
-        why = not_writable_text(status.err());
+        why = not_writable(status.err());
     if (status.ok())
         answer.result = encode_balance(work.status());
     return status;
@@ -509,7 +506,7 @@ Status VolumeControl::answer_device(const ControlRequest& request, Status status
 {
     if (!status.ok()) {
         if (why.empty())
-            why = not_writable_text(status.err());
+            why = not_writable(status.err());
         return status;
     }
     answer.result = json_with_schema(request.command.c_str());
@@ -590,7 +587,7 @@ Status VolumeControl::replace_cancel(ControlRequest&, ControlAnswer& answer, std
 {
     const Status cancelled = filesystem_.committer.replace.cancel(why);
     if (!cancelled.ok() && why.empty())
-        why = not_writable_text(cancelled.err());
+        why = not_writable(cancelled.err());
     if (cancelled.ok())
         answer.result = encode_replace(filesystem_.committer.replace.status());
     return cancelled;
@@ -637,7 +634,7 @@ Status VolumeControl::answer_growth(MemberId member, const Result<uint64_t>& gro
 {
     if (!grown.ok()) {
         if (why.empty())
-            why = not_writable_text(grown.err());
+            why = not_writable(grown.err());
         return grown.err();
     }
     answer.result = json_with_schema("member-grow");

@@ -95,7 +95,9 @@ private:
                          std::string& why);
     Status answer_device(const ControlRequest& request, Status status, MemberId member, ControlAnswer& answer,
                          std::string& why);
-    Status answer_scrub(Status status, const char* refusal, ControlAnswer& answer, std::string& why);
+    // Why a command that writes is refused.
+    std::string not_writable(Err err);
+    Status answer_scrub(Status status, const std::string& refusal, ControlAnswer& answer, std::string& why);
     Status change_scrub(Status (Scrub::*change)(), const char* refusal, ControlAnswer& answer,
                         std::string& why);
     Status shutdown_wait(ControlRequest& request, ControlAnswer& answer, std::string& why);
