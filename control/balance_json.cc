@@ -23,6 +23,7 @@ constexpr BalanceNumberField kBalanceNumbers[] = {
     {"groups_left", &BalanceStatus::groups_left},
     {"groups_total", &BalanceStatus::groups_total},
     {"groups_stuck", &BalanceStatus::groups_stuck},
+    {"damaged_blocks", &BalanceStatus::damaged_blocks},
     {"moved_bytes", &BalanceStatus::moved_bytes},
     {"run_ms", &BalanceStatus::run_ms},
     {"rate", &BalanceStatus::rate},
@@ -81,6 +82,7 @@ template <typename Plan, typename Visit> void visit_plan(Plan& plan, Visit visit
 {
     visit("moved_bytes", plan.moved_bytes);
     visit("groups", plan.group_count);
+    visit("damaged_blocks", plan.damaged_blocks);
     visit("data_needed", plan.data.needed);
     visit("data_there", plan.data.there);
     visit("metadata_needed", plan.metadata.needed);

@@ -56,6 +56,7 @@ public:
         BalanceRecord record;
         CW_TRY(balance_.make_record(options_, record, why));
         const Status status = balance_.assess(options_, record, plan_, why);
+        plan_.damaged_blocks = balance_.damaged_blocks(record, options_.profiles);
         balance_.store_.volume.choose_groups({});
         return status;
     }
@@ -137,6 +138,7 @@ BalanceStatus Balance::status() const
     BalanceStatus status = status_;
     status.run_ms = run_ms();
     status.held_back = status.state == State::kRunning && store_.budget.holds_back();
+    status.damaged_blocks = store_.damage.block_count();
     // The next mount that may write goes on with it.
     if (status.state == State::kRunning && !store_.service.writing())
         status.state = State::kPaused;
@@ -192,6 +194,18 @@ Status Balance::make_record(const BalanceOptions& options, BalanceRecord& record
     return options.data.all() && options.metadata.all() && options.system.all()
                ? Status()
                : choose_groups(options, record, why);
+}
+
+// That the list of damage has in groups that it would empty.
+uint64_t Balance::damaged_blocks(const BalanceRecord& record, const VolumeProfiles& profiles) const
+{
+    uint64_t blocks = 0;
+    for (const DamagedRun& run : store_.damage.runs()) {
+        const Ref<const ArrayGroup> group = store_.volume.array().group_at(run.first);
+        const auto numbers = group ? store_.allocator.numbers_of(group->record.address) : std::nullopt;
+        blocks += numbers && selects(record, profiles, *numbers) ? run.block_count : 0;
+    }
+    return blocks;
 }
 
 // Those that the filters let through, of each content as many as its limit says, the emptiest first.

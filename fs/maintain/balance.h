@@ -54,6 +54,7 @@ struct BalanceStatus {
     uint64_t moved_bytes = 0, run_ms = 0;
     uint64_t rate = 0;  // bytes a second, of the last one that ended and moved something; 0: none
     uint64_t groups_stuck = 0;  // with blocks that cannot be moved
+    uint64_t damaged_blocks = 0;  // that the list of damage has, of the whole volume
     bool waits_for_room = false;  // nothing goes on before space comes free
     bool held_back = false;  // users of the volume go first just now
 
@@ -105,6 +106,7 @@ private:
     Status assess_profile(const Profile& now, const Profile& then, bool force, std::string& why) const;
     Status assess_removal(const BalanceOptions& options, std::string& why) const;
     Status assess_shrinking(const BalanceOptions& options, std::string& why) const;
+    [[nodiscard]] uint64_t damaged_blocks(const BalanceRecord& record, const VolumeProfiles& profiles) const;
     [[nodiscard]] bool selects(const BalanceRecord& record, const VolumeProfiles& profiles,
                                const GroupNumbers& numbers) const;
     struct DataNumbers {

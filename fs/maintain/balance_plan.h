@@ -13,6 +13,7 @@ struct BalancePlan {
     };
     uint64_t moved_bytes = 0;  // in use in the groups that it would empty
     uint64_t group_count = 0;  // of them
+    uint64_t damaged_blocks = 0;  // in them, that are known to be lost: these groups stay
     Room data, metadata;
     Room device;  // of one that takes the place of a member; both 0: there is none
     // How many more devices may be lost: now, while groups of both kinds are there, and at its end.

@@ -6,7 +6,7 @@ import json
 from conftest import random_content, tool
 from test_catch_up import without
 from test_events import wait_for_event
-from test_scrub import scrub
+from test_scrub import rot, scrub
 
 
 def made(make_volume, data, metadata, count, **options):
@@ -72,3 +72,34 @@ def test_commands_on_a_volume_without_a_majority(make_volume):
     # Where only the mount says so, that is what is said.
     volume.mount(without(volume, [1]), "ro")
     assert "mounted read-only; remount it for writing" in refused("scrub", "start", place)
+
+
+def test_groups_that_cannot_be_emptied(make_volume):
+    """What scrubs found is named by status -v; what is not there any more does not stay in the way."""
+    volume = made(make_volume, "raid5", "raid1c3", 5, member_mib=128)
+    for number in range(20):
+        (volume.mount_point / f"file{number}").write_bytes(random_content(5 << 20))
+    volume.unmount()
+    rot(volume, [1], seed=1, share=60)
+    rot(volume, [3], seed=2, share=60)
+    volume.mount()
+    place = volume.mount_point
+    scrub(volume, expect=3)
+    planned = tool("cowraid", "device", "remove", "--plan", "2", place).stdout
+    damaged = sum(file["blocks"] for file in {file["inode"]: file for file in report_files(volume)}.values())
+    assert damaged > 10
+    assert line(planned, "Damaged:").startswith(f"{damaged} blocks in these"), planned
+    stuck = tool("cowraid", "device", "remove", "2", place, check=False)
+    assert stuck.returncode == 3
+    result = line(stuck.stdout, "Result:")
+    assert "cannot be emptied: something in them cannot be read; cowraid status -v names the files" in result
+    assert "restore or delete them, then repeat it" in result and "scrub" not in result
+    for name in {path for file in report_files(volume) for path in file["paths"]}:
+        (place / name[1:]).unlink()
+    tool("cowraid", "filesystem", "sync", place)
+    assert line(tool("cowraid", "device", "remove", "2", place).stdout, "Done:").startswith("100%")
+
+
+def report_files(volume):
+    shown = json.loads(tool("cowraid", "status", "-v", "--json", volume.mount_point, check=False).stdout)
+    return shown["volumes"][0]["damage"]["files"]

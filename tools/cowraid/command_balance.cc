@@ -340,6 +340,10 @@ int print_plan(const CommandOptions& options, const BalancePlan& plan, const cha
     print_field("Moves:", plan.group_count == 0 ? "nothing"
                                                 : size(plan.moved_bytes) + ", of " +
                                                       count_text(plan.group_count, "block group"));
+    if (plan.damaged_blocks > 0)
+        print_field("Damaged:", count_text(plan.damaged_blocks, "block") +
+                                    " in these cannot be read, and their groups stay; cowraid status -v "
+                                    "names the files");
     for (const auto& [name, room] : {std::pair("Room for data:", plan.data),
                                      {"Room for metadata:", plan.metadata},
                                      {"The device:", plan.device}})

@@ -41,7 +41,9 @@ std::string balance_result(const BalanceStatus& status)
 {
     if (status.groups_stuck > 0)
         return count_text(status.groups_stuck, "block group") +
-               " cannot be emptied: something in them cannot be read; run cowraid scrub" +
+               " cannot be emptied: something in them cannot be read; " +
+               (status.damaged_blocks == 0 ? "run cowraid scrub, then " : "") +
+               "cowraid status -v names the files: restore or delete them, then repeat it" +
                (status.member.value != 0 ? "; the member stays as it is" : "");
     if (status.waits_for_room && status.state == Balancing::kRunning)
         return "waits for room: remove files, or add devices";

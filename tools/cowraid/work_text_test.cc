@@ -199,15 +199,17 @@ TEST_CASE("a balance that ended before it had emptied all says what is left, and
     status.groups_left = status.groups_stuck = 1;
     CHECK(balance_summary(status) ==
           "finished, converts data to raid6 and metadata to raid1c3, 75% done; 1 block group cannot be "
-          "emptied: something in them cannot be read; run cowraid scrub");
+          "emptied: something in them cannot be read; run cowraid scrub, then cowraid status -v names the "
+          "files: restore or delete them, then repeat it");
+    status.damaged_blocks = 48;
     CHECK(balance_text(status, SizeStyle::kIec) ==
           "Status:            finished\n"
           "What:              converts data to raid6 and metadata to raid1c3\n"
           "Since:             before the volume was mounted\n"
           "Done:              75%, 750.00MiB of 1000.00MiB\n"
           "Block groups left: 1\n"
-          "Result:            1 block group cannot be emptied: something in them cannot be read; run cowraid "
-          "scrub\n");
+          "Result:            1 block group cannot be emptied: something in them cannot be read; cowraid "
+          "status -v names the files: restore or delete them, then repeat it\n");
     status.bytes_left = 0;
     CHECK(balance_progress(status).percent == 99);
     status.groups_left = status.groups_stuck = 0;
