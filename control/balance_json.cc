@@ -45,6 +45,7 @@ Json encode_balance(const BalanceStatus& status)
     json_put_flag(out.get(), "convert", status.convert);
     json_put_flag(out.get(), "chosen", status.chosen);
     json_put_integer(out.get(), "member", status.member.value);
+    json_put_flag(out.get(), "has_device", status.has_device);
     json_put_flag(out.get(), "waits_for_room", status.waits_for_room);
     json_put_flag(out.get(), "held_back", status.held_back);
     for (const BalanceNumberField& number : kBalanceNumbers)
@@ -68,6 +69,7 @@ Result<BalanceStatus> decode_balance(const json_t* object)
     status.convert = json_get_flag(object, "convert");
     status.chosen = json_get_flag(object, "chosen");
     status.member = {static_cast<uint32_t>(json_get_integer(object, "member"))};
+    status.has_device = json_get_flag(object, "has_device");
     status.waits_for_room = json_get_flag(object, "waits_for_room");
     status.held_back = json_get_flag(object, "held_back");
     for (const BalanceNumberField& number : kBalanceNumbers)

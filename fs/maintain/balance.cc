@@ -104,6 +104,7 @@ uint64_t Balance::run_ms() const
 void Balance::enter(State state, const BalanceRecord& record, const VolumeProfiles& profiles,
                     uint64_t started)
 {
+    const bool has_device = !store_.volume.members().path(record.member).empty();
     MutexLock lock(mutex_);
     const bool was_active = status_.active();
     status_.run_ms = run_ms();
@@ -120,6 +121,7 @@ void Balance::enter(State state, const BalanceRecord& record, const VolumeProfil
     status_.chosen = (record.content & kBalanceChosen) != 0;
     status_.convert = record.before.value == 0 && record.member.value == 0;
     status_.member = record.member;
+    status_.has_device = has_device;
     status_.shrink_bytes = record.shrink_bytes;
     status_.bytes_total = record.total_bytes;
     if (was_active)

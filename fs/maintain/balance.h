@@ -44,6 +44,7 @@ struct BalanceStatus {
     bool chosen = false;  // only of groups that filters let through when it began
     bool convert = false;
     MemberId member;
+    bool has_device = false;  // `member`: in service or not
     uint64_t shrink_bytes = 0;  // the size that `member` gets; 0: it is removed, or there is none
     // Seconds since 1970; 0: not by this mount, which goes on with it, or not yet.
     uint64_t started = 0, ended = 0;

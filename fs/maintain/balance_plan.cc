@@ -133,9 +133,10 @@ Status Balance::assess_removal(const BalanceOptions& options, std::string& why) 
                            member + " is part of a replacement; wait for its end, or cowraid replace cancel");
     if (!volume.may_remove_member(options.member))
         return refuse_plan(why, Err::kInvalid,
-                           "without " + member +
-                               " too few devices are in service; remove those that are missing "
-                               "first, or add one");
+                           "without " + member + " too few devices are in service; " +
+                               (volume.missing_members().empty() ? "add one first"
+                                                                 : "remove those that are missing first, or "
+                                                                   "add one"));
     std::vector<MemberId> gone = volume.missing_members();
     gone.push_back(options.member);
     const size_t left = voter_count(volume.superblock(), gone);

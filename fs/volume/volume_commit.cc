@@ -87,7 +87,7 @@ void Volume::note_member_states(Generation generation)
         if (!away && record.state != MemberState::kPresent) {
             record.state = MemberState::kPresent;
             record.missing_since = {};
-            CW_LOG_INFO("%s takes part again", members_.name(record.id).c_str());
+            CW_LOG_INFO("%s is in service", members_.name(record.id).c_str());
         }
         if (!away || record.state != MemberState::kPresent)
             continue;

@@ -103,3 +103,52 @@ def test_groups_that_cannot_be_emptied(make_volume):
 def report_files(volume):
     shown = json.loads(tool("cowraid", "status", "-v", "--json", volume.mount_point, check=False).stdout)
     return shown["volumes"][0]["damage"]["files"]
+
+
+def test_a_removal_that_is_cancelled_was_no_conversion(make_volume):
+    volume = made(make_volume, "raid1", "raid1", 3)
+    (volume.mount_point / "data").write_bytes(random_content(150 << 20))
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    tool("cowraid", "device", "remove", "--background", "1", volume.mount_point)
+    said = tool("cowraid", "balance", "cancel", volume.mount_point).stdout
+    assert said.startswith("removal cancelled: what was moved stays where it is, and member 1 stays\n"), said
+
+
+def test_of_a_member_without_a_device_none_stays_in_use(make_volume):
+    volume = made(make_volume, "raid1", "raid1", 4)
+    (volume.mount_point / "data").write_bytes(random_content(8 << 20))
+    volume.unmount()
+    volume.hide([1])
+    volume.mount(without(volume, [1]), "degraded")
+    gone = tool("cowraid", "device", "remove", "missing", volume.mount_point).stdout
+    assert line(gone, "Result:") == "done"
+    there = tool("cowraid", "device", "remove", "1", volume.mount_point).stdout
+    assert line(there, "Result:") == "done; the device stays in use until the volume is unmounted"
+
+
+def test_who_waits_for_a_replacement_is_told_its_end(make_volume):
+    volume = made(make_volume, "raid1", "raid1", 3)
+    (volume.mount_point / "data").write_bytes(random_content(30 << 20))
+    volume.unmount()
+    volume.hide([2])
+    volume.mount(without(volume, [2]), "degraded")
+    target = volume.another(256)
+    said = tool("cowraid", "replace", "start", "-B", "missing", target, volume.mount_point).stdout
+    assert said.splitlines() == [f"{target} is member 3 now, and is being filled",
+                                 "member 3 is filled: it has everything"]
+
+
+def test_a_new_device_takes_part_not_again(make_volume):
+    volume = made(make_volume, "raid1", "raid1", 3)
+    volume.unmount()
+    volume.hide([2])
+    target = volume.another(256)
+    result = tool("cowraid", "replace", "start", "missing", target, *volume.devices[:2])
+    assert f"{target} is member 3 now; it is filled while the volume is mounted" in result.stdout
+    assert "again" not in result.stderr, result.stderr
+
+
+def test_where_none_is_missing_none_is_to_be_removed(make_volume):
+    volume = made(make_volume, "raid1", "raid1", 2)
+    said = refused("device", "remove", "1", volume.mount_point)
+    assert "without member 1 too few devices are in service; add one first" in said

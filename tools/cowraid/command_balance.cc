@@ -304,7 +304,7 @@ int run_action(int argc, char** argv, CommandOptions options, const char* doc, c
     if (!mounted.ok())
         return command_failed(options, mounted.err(), why);
     print(options, *status,
-          std::string_view(action) == "cancel" ? balance_cancelled()
+          std::string_view(action) == "cancel" ? balance_cancelled(*status)
                                                : balance_head(*status, mounted->mount_point));
     return kExitOk;
 }

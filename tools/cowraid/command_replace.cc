@@ -269,12 +269,16 @@ int command_replace_start(int argc, char** argv, CommandOptions common)
         print_line(stdout,
                    replaced->copied
                        ? "%s takes the place of member %u when all is copied; see cowraid replace status"
-                       : "%s is member %u now; it is filled while the volume is mounted",
+                   : waits ? "%s is member %u now, and is being filled"
+                           : "%s is member %u now; it is filled while the volume is mounted",
                    replaced->path.c_str(), replaced->id.value);
     if (replaced->copied && waits)
         return wait_until_copied(arguments.common, *replaced, began);
     const int code =
         waits ? wait_until_filled(arguments.common, replaced->volume, replaced->id, began) : kExitOk;
+    if (!is_json && waits && code != kExitFailed)
+        print_line(stdout, "member %u is filled: it has everything%s", replaced->id.value,
+                   code == kExitOk ? "" : " but what is lost");
     if (is_json && (code != kExitFailed || interrupted())) {
         Json out = json_with_schema("replace");
         json_put_text(out.get(), "uuid", uuid_text(replaced->volume));

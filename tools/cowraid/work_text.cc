@@ -49,7 +49,7 @@ std::string balance_result(const BalanceStatus& status)
         return "waits for room: remove files, or add devices";
     if (status.state == Balancing::kFinished && status.shrink_bytes != 0)
         return "done; what is behind that on the device is nobody's";
-    if (status.state == Balancing::kFinished && status.member.value != 0)
+    if (status.state == Balancing::kFinished && status.member.value != 0 && status.has_device)
         return "done; the device stays in use until the volume is unmounted";
     return status.state == Balancing::kFinished ? "done" : "";
 }
@@ -365,11 +365,18 @@ std::string balance_head(const BalanceStatus& status, const std::string& mount_p
                      total - status.groups_left, total, total, 100 - balance_progress(status).percent);
 }
 
-std::string balance_cancelled()
+std::string balance_cancelled(const BalanceStatus& status)
 {
-    return "balance cancelled: what was moved stays where it is, the rest keeps its profile, new block "
-           "groups "
-           "are made as the balance said\n";
+    const char* const moved = "cancelled: what was moved stays where it is";
+    const std::string member = ", and member " + std::to_string(status.member.value);
+    if (status.shrink_bytes != 0)
+        return line_text("making it smaller is %s%s keeps its size", moved, member.c_str());
+    if (status.member.value != 0)
+        return line_text("removal %s%s stays", moved, member.c_str());
+    return line_text("balance %s%s", moved,
+                     status.convert ? ", the rest keeps its profile, new block groups are made as the "
+                                      "balance said"
+                                    : "");
 }
 
 std::string balance_end(const BalanceStatus& status)

@@ -50,7 +50,7 @@ std::string filling_text(const ScrubStatus& status);
 // "Balance on '/mnt' is running" and how far it is, or "No balance found on '/mnt'".
 std::string balance_head(const BalanceStatus& status, const std::string& mount_point);
 // What was asked for is done.
-std::string balance_cancelled();
+std::string balance_cancelled(const BalanceStatus& status);
 // "Done, had to relocate 3 out of 3 chunks"; empty: it goes on, or that is not known.
 std::string balance_end(const BalanceStatus& status);
 std::string balance_text(const BalanceStatus& status, SizeStyle sizes);

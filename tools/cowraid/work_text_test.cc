@@ -186,7 +186,12 @@ TEST_CASE("what is said of a balance")
     status.state = BalanceStatus::State::kFinished;
     status.groups_left = 0;
     CHECK(balance_head(status, "/mnt") == "No balance found on '/mnt'\n");
-    CHECK(balance_cancelled().find("keeps its profile") != std::string::npos);
+    CHECK(balance_cancelled(status) ==
+          "balance cancelled: what was moved stays where it is, the rest keeps its profile, new block groups "
+          "are made as the balance said\n");
+    CHECK(balance_cancelled({}) == "balance cancelled: what was moved stays where it is\n");
+    CHECK(balance_cancelled({.member = {2}, .shrink_bytes = kMiB}) ==
+          "making it smaller is cancelled: what was moved stays where it is, and member 2 keeps its size\n");
     CHECK(balance_end(status) == "Done, had to relocate 8 out of 8 chunks\n");
     status.started = 0;
     CHECK(balance_end(status).empty());
