@@ -146,7 +146,7 @@ private:
     [[nodiscard]] bool end_member(const BalanceRecord& record);
     CleanProgress move_data(uint64_t bytes);
     CleanProgress rest();
-    // Whether a group that it empties has only commits to wait for.
+    // Also of one that is paused. Whether a group that it empties has only commits to wait for.
     bool count_left();
     void end_pass();
 

@@ -49,7 +49,7 @@ void Balance::avoid_groups()
 {
     for (const GroupNumbers& numbers : chosen(kAllContent))
         store_.allocator.set_avoided(numbers.address, true);
-    if (store_.volume.superblock().balance.state == BalanceState::kRunning)
+    if (store_.volume.superblock().balance.state != BalanceState::kNone)
         count_left();
 }
 
@@ -102,18 +102,22 @@ std::set<VolumeAddress> Balance::node_groups() const
 
 bool Balance::count_left()
 {
-    const std::vector<GroupNumbers> groups = chosen(kAllContent);
+    const Superblock& superblock = store_.volume.superblock();
+    const VolumeProfiles profiles{superblock.data_profile, superblock.metadata_profile};
     uint64_t blocks = 0;
-    uint64_t stuck = 0;
+    uint64_t groups = 0, stuck = 0;
     bool waits_for_commit = false;
-    for (const GroupNumbers& numbers : groups) {
+    for (const GroupNumbers& numbers : store_.allocator.group_numbers(kAllContent)) {
+        if (!selects(superblock.balance, profiles, numbers))
+            continue;
+        ++groups;
         blocks += numbers.live_blocks;
         stuck += stays(numbers) ? 1 : 0;
         waits_for_commit = waits_for_commit || numbers.planned || empty_groups_.waits_for_commit(numbers);
     }
     MutexLock lock(mutex_);
     status_.bytes_left = blocks * kBlockBytes;
-    status_.groups_left = groups.size();
+    status_.groups_left = groups;
     status_.groups_total = std::max(status_.groups_total, status_.groups_left);
     status_.groups_stuck = stuck;
     return waits_for_commit;

@@ -3,7 +3,7 @@
 
 import json
 
-from conftest import random_content, tool
+from conftest import PATIENCE, random_content, tool, wait_for
 from test_catch_up import without
 from test_events import wait_for_event
 from test_scrub import rot, scrub
@@ -152,3 +152,26 @@ def test_where_none_is_missing_none_is_to_be_removed(make_volume):
     volume = made(make_volume, "raid1", "raid1", 2)
     said = refused("device", "remove", "1", volume.mount_point)
     assert "without member 1 too few devices are in service; add one first" in said
+
+
+def test_a_balance_that_was_paused_is_counted_by_the_next_mount(make_volume):
+    volume = made(make_volume, "raid1", "raid1", 3)
+    (volume.mount_point / "data").write_bytes(random_content(150 << 20))
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    place = volume.mount_point
+    tool("cowraid", "balance", "start", "--background", "--full-balance", place)
+    tool("cowraid", "balance", "pause", place)
+    for options in (None, "ro"):
+        volume.unmount()
+        volume.mount(options=options)
+        paused = json.loads(tool("cowraid", "balance", "status", "--json", place).stdout)
+        assert paused["state"] == "paused" and paused["groups_left"] > 0
+        assert paused["groups_total"] >= paused["groups_left"]
+        assert 0 < paused["bytes_left"] <= paused["bytes_total"]
+        text = tool("cowraid", "balance", "status", place).stdout
+        assert f"out of about {paused['groups_total']} chunks" in text
+    volume.unmount()
+    volume.mount()
+    tool("cowraid", "balance", "resume", place)
+    wait_for(lambda: json.loads(tool("cowraid", "balance", "status", "--json", place).stdout)["state"]
+             == "finished", 5 * PATIENCE)
