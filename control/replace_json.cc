@@ -24,6 +24,7 @@ constexpr ReplaceNumberField kReplaceNumbers[] = {
     {"ended", &ReplaceStatus::ended},
     {"groups_copied", &ReplaceStatus::groups_copied},
     {"groups_total", &ReplaceStatus::groups_total},
+    {"source_lost_blocks", &ReplaceStatus::source_lost},
 };
 
 }  // namespace

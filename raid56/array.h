@@ -231,6 +231,8 @@ struct ScrubReport {
     uint64_t unsettled = 0;
     std::vector<VolumeAddress> lost;  // blocks in use that redundancy does not have any more
     ScrubbedMembers members;  // the same, by member
+    // By member, bad blocks of rows that lost something, parity too, whether or not it is known.
+    std::map<MemberId, uint64_t> lost_on;
     // Asked to stop while it waited for a member, it left rows out: what it was called for is to be repeated.
     bool given_up = false;
 

@@ -423,6 +423,8 @@ ScrubReport& ScrubReport::operator+=(const ScrubReport& more)
     unsettled += more.unsettled;
     lost.insert(lost.end(), more.lost.begin(), more.lost.end());
     members += more.members;
+    for (const auto& [member, blocks] : more.lost_on)
+        lost_on[member] += blocks;
     given_up = given_up || more.given_up;
     return *this;
 }

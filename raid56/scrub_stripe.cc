@@ -578,8 +578,10 @@ void ScrubRepairs::add(const PlacedCell& at, const std::byte* content, bool char
 
 void ScrubRepairs::count_bad(const PlacedCell& at)
 {
-    if (at.cell->state == RowCell::State::kBad &&
-        count_fault(state_, *at.group, at.place, at.copy, at.cell->cause))
+    if (at.cell->state != RowCell::State::kBad)
+        return;
+    ++report_.lost_on[locate_block(state_, *at.group, at.place, at.copy).member];
+    if (count_fault(state_, *at.group, at.place, at.copy, at.cell->cause))
         ++charge(*at.group, at.place, at.copy, at.cell->cause)[ScrubMemberNumber::kLost];
 }
 

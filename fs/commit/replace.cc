@@ -184,6 +184,7 @@ Status Replace::end(const ReplaceRecord& record, ReplaceState state, const std::
                         .ended = static_cast<uint64_t>(std::time(nullptr)),
                         .text = text,
                         .copy = so_far()};
+    ended.source_lost = ended.copy.lost_on[record.source];
     count_groups(ended);
     CW_TRY(committer_.orders.carry_out(
         Ref<CommitOrder>(new EndReplace(committer_, record, ended, not_copied)), why));
@@ -191,10 +192,10 @@ Status Replace::end(const ReplaceRecord& record, ReplaceState state, const std::
     if (committer_.store.volume.replacing() == record)
         return Err::kIo;
     log_message(text.empty() ? LogLevel::kInfo : LogLevel::kError,
-                "replacing %s %s%s%s: %llu blocks were had from others, %llu are lost",
+                "replacing %s %s%s%s: %llu blocks were had from others, %llu of its blocks are lost",
                 committer_.store.volume.members().name(record.source).c_str(), replace_state_name(state),
                 text.empty() ? "" : ": ", text.c_str(), static_cast<unsigned long long>(ended.copy.repaired),
-                static_cast<unsigned long long>(ended.copy.lost));
+                static_cast<unsigned long long>(ended.source_lost));
     if (state == ReplaceState::kFinished)
         return {};
     bool was_out;  // in service only to be copied
@@ -232,6 +233,8 @@ ScrubStatus Replace::so_far()
           &ScrubStatus::data_blocks, &ScrubStatus::parity_blocks, &ScrubStatus::nodes, &ScrubStatus::repaired,
           &ScrubStatus::lost, &ScrubStatus::unreadable_nodes})
         sum.*number += passes_.*number;
+    for (const auto& [member, blocks] : passes_.lost_on)
+        sum.lost_on[member] += blocks;
     sum.lost_addresses.insert(sum.lost_addresses.begin(), passes_.lost_addresses.begin(),
                               passes_.lost_addresses.end());
     return sum;
@@ -295,6 +298,7 @@ ReplaceStatus Replace::status()
                          .started = record.started,
                          .text = text,
                          .copy = so_far()};
+    status.source_lost = status.copy.lost_on[record.source];
     count_groups(status);
     // The next mount that may write goes on with it.
     if (!committer_.store.service.writing()) {

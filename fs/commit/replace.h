@@ -22,8 +22,10 @@ struct ReplaceStatus {
     uint64_t started = 0, ended = 0;  // seconds since 1970; 0: not yet
     uint64_t groups_copied = 0, groups_total = 0;  // with a column on the source
     std::string text;  // of kFailed, kPaused: why; of kWaiting: for what
-    // Of this mount: bytes of the source that were copied, blocks of it that the others had, what is lost.
+    // Of this mount: bytes of the source that were copied, blocks of it that the others had, what is lost in
+    // its rows, of any member.
     ScrubStatus copy;
+    uint64_t source_lost = 0;  // bad blocks of the source in these, parity too
 
     [[nodiscard]] bool active() const
     {

@@ -265,6 +265,8 @@ void Scrub::add(const ScrubReport& report, const ScrubWalkCounts& counts)
     status_.lost += lost.size();
     status_.unreadable_nodes += counts.unreadable_nodes;
     status_.members += report.members;
+    for (const auto& [member, blocks] : report.lost_on)
+        status_.lost_on[member] += blocks;
     unreached_ = unreached_ || counts.unreached;
     append_addresses(lost, status_.lost_addresses);
 }

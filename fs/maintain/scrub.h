@@ -53,6 +53,7 @@ struct ScrubStatus {
     // Not repaired by a pass before this one, as far as is known: no pass has read everything since.
     uint64_t earlier_unrepaired = 0;
     ScrubbedMembers members;  // what was found on each
+    std::map<MemberId, uint64_t> lost_on;  // ScrubReport::lost_on
     bool held_back = false;  // users of the volume go first just now
     // The first kScrubAddressesMax of the lost blocks that this mount found.
     std::vector<VolumeAddress> lost_addresses;

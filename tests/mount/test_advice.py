@@ -175,3 +175,27 @@ def test_a_balance_that_was_paused_is_counted_by_the_next_mount(make_volume):
     tool("cowraid", "balance", "resume", place)
     wait_for(lambda: json.loads(tool("cowraid", "balance", "status", "--json", place).stdout)["state"]
              == "finished", 5 * PATIENCE)
+
+
+def test_what_is_lost_of_a_member_is_its_own(make_volume):
+    """Rows lose blocks of others, too: they are not counted where its copy ends."""
+    volume = made(make_volume, "raid5", "raid1c3", 4, member_mib=128)
+    for number in range(20):
+        (volume.mount_point / f"file{number}").write_bytes(random_content(5 << 20))
+    volume.unmount()
+    rot(volume, [1], seed=1, share=30)
+    rot(volume, [3], seed=2, share=30)
+    rot(volume, [2], seed=3, share=30)
+    target = volume.another(128)
+    volume.mount(volume.devices[:4])
+    tool("cowraid", "scrub", "start", "-B", volume.mount_point, check=False)
+    members = json.loads(tool("cowraid", "scrub", "status", "--json", volume.mount_point).stdout)["members"]
+    own = [one["uncorrectable_errors"] for one in members if one["id"] == 2][0]
+    assert own > 0
+    said = tool("cowraid", "replace", "start", "-B", "2", target, volume.mount_point, check=False)
+    assert said.returncode == 3
+    assert f", {own} uncorr. read errs\n" in said.stdout, said.stdout
+    assert f", {own} of its blocks lost" in said.stdout, said.stdout
+    copied = report(volume)["replace"]
+    assert copied["source_lost_blocks"] == own < copied["copy"]["lost_blocks"]
+    assert f", {copied['copy']['lost_blocks']} of data in its rows" in said.stdout, said.stdout

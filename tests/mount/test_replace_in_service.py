@@ -62,7 +62,7 @@ def test_a_member_in_service_is_replaced_beside_a_writer(make_volume, killed):
         else:
             said = start(volume, old, target, "-B").stdout
             assert f"{target} takes the place of member 2 when all is copied" in said
-            assert "replacing member 2: finished" in said and " 0 lost" in said
+            assert "replacing member 2: finished" in said and " 0 of its blocks lost" in said
     finally:
         writer.finish()
     if killed:

@@ -203,7 +203,9 @@ std::string replace_summary(const ReplaceStatus& status)
                 " of " + count_text(status.groups_total, "block group");
     text += "; " + size_text(status.copy.bytes_done) + " copied, " +
             count_text(status.copy.repaired, "block") + " had from other members, " +
-            std::to_string(status.copy.lost) + " lost";
+            std::to_string(status.source_lost) + " of its blocks lost";
+    if (status.copy.lost != status.source_lost)
+        text += ", " + std::to_string(status.copy.lost) + " of data in its rows";
     const uint64_t nodes = status.copy.unreadable_nodes;
     if (nodes > 0)
         text += "; " + count_text(nodes, "tree node") + " cannot be read: what is below is copied unverified";
@@ -313,9 +315,9 @@ std::string scrub_member_text(const ScrubStatus& status, const MemberInfo& membe
 
 namespace {
 
-// As of btrfs replace status. `ended`: how; null: it goes on.
-std::string copy_line(const ScrubStatus& copy, double percent, uint64_t started, uint64_t ended_at,
-                      const char* ended)
+// As of btrfs replace status. `lost`: blocks that could not be read; `ended`: how; null: it goes on.
+std::string copy_line(const ScrubStatus& copy, uint64_t lost, double percent, uint64_t started,
+                      uint64_t ended_at, const char* ended)
 {
     std::string out = text_format("%.1f%% done", percent);
     if (ended != nullptr)
@@ -323,8 +325,7 @@ std::string copy_line(const ScrubStatus& copy, double percent, uint64_t started,
               time_text(ended_at, kBtrfsReplaceTime) +
               (std::string_view(ended) == "finished" ? "" : text_format(" at %.1f%%", percent));
     return line_text("%s, %llu write errs, %llu uncorr. read errs", out.c_str(),
-                     static_cast<unsigned long long>(copy.unrepaired),
-                     static_cast<unsigned long long>(copy.lost + copy.unreadable_nodes));
+                     static_cast<unsigned long long>(copy.unrepaired), static_cast<unsigned long long>(lost));
 }
 
 }  // namespace
@@ -337,7 +338,8 @@ std::string replace_text(const ReplaceStatus& status)
                                                                                  : nullptr;
     if (status.state == ReplaceStatus::State::kNone)
         return "Never started\n" + line_text("%s", replace_summary(status).c_str());
-    return copy_line(status.copy, copied_percent(status), status.started, status.ended, ended) +
+    return copy_line(status.copy, status.source_lost, copied_percent(status), status.started, status.ended,
+                     ended) +
            line_text("%s", replace_summary(status).c_str());
 }
 
@@ -348,8 +350,9 @@ std::string filling_text(const ScrubStatus& status)
     const char* const ended = status.state == ScrubState::kFinished    ? "finished"
                               : status.state == ScrubState::kCancelled ? "canceled"
                                                                        : nullptr;
-    return copy_line(status, percent_share(status.bytes_done, status.bytes_total), status.started,
-                     status.ended, ended) +
+    return copy_line(status, status.lost + status.unreadable_nodes,
+                     percent_share(status.bytes_done, status.bytes_total), status.started, status.ended,
+                     ended) +
            line_text("filling members: %s", scrub_summary(status).c_str());
 }
 

@@ -134,7 +134,7 @@ TEST_CASE("what is said of a replacement begins as btrfs replace status")
         replace_text(status) ==
         "50.0% done, 0 write errs, 0 uncorr. read errs\n"
         "replacing member 2: running, 50% done, 100.00MiB/s (limit 100.00MiB/s), 0:00:05 left, 1 of 2 block "
-        "groups; 500.00MiB copied, 4 blocks had from other members, 0 lost\n");
+        "groups; 500.00MiB copied, 4 blocks had from other members, 0 of its blocks lost\n");
     // Mounts before had copied six of eight.
     ReplaceStatus remounted = status;
     remounted.groups_copied = 6;
@@ -144,19 +144,21 @@ TEST_CASE("what is said of a replacement begins as btrfs replace status")
                                               "replacing member 2: running, 75% done, "));
     status.state = ReplaceStatus::State::kCancelled;
     status.ended = kTextStarted + 60;
-    status.copy.lost = 1;
+    status.copy.lost = 3;
+    status.source_lost = 2;
     CHECK(replace_text(status) ==
-          "Started on 10.Apr 12:34:56, canceled on 10.Apr 12:35:56 at 50.0%, 0 write errs, 1 uncorr. read "
+          "Started on 10.Apr 12:34:56, canceled on 10.Apr 12:35:56 at 50.0%, 0 write errs, 2 uncorr. read "
           "errs\n"
-          "replacing member 2: cancelled; 500.00MiB copied, 4 blocks had from other members, 1 lost; cowraid "
-          "status -v names the files\n");
+          "replacing member 2: cancelled; 500.00MiB copied, 4 blocks had from other members, 2 of its blocks "
+          "lost, 3 of data in its rows; cowraid status -v names the files\n");
     status.state = ReplaceStatus::State::kFinished;
     CHECK(replace_text(status).starts_with("Started on 10.Apr 12:34:56, finished on 10.Apr 12:35:56, 0 write "
-                                           "errs, 1 uncorr. read errs\n"));
-    status.copy.lost = 0;
+                                           "errs, 2 uncorr. read errs\n"));
+    status.copy.lost = status.source_lost = 0;
     status.copy.unreadable_nodes = 1;
-    CHECK(replace_text(status).ends_with(" 0 lost; 1 tree node cannot be read: what is below is copied "
-                                         "unverified; cowraid status -v names the files\n"));
+    CHECK(replace_text(status).ends_with(
+        " 0 of its blocks lost; 1 tree node cannot be read: what is below is copied "
+        "unverified; cowraid status -v names the files\n"));
     CHECK(filling_text({}) == "Never started\nno member was filled since the volume was mounted\n");
     ScrubStatus filling = half_scrubbed();
     CHECK(filling_text(filling) == "50.0% done, 0 write errs, 0 uncorr. read errs\n"
