@@ -256,8 +256,8 @@ TEST_CASE("what a scrub found is said in the same words by events and by command
     scrub.repaired = 1;
     CHECK(findings_text(scrub) == "1 block repaired, nothing is lost; see cowraid device stats");
     scrub.unverified = 2;
-    CHECK(findings_text(scrub) == "2 blocks not verified (on members out of service), 1 block repaired; see "
-                                  "cowraid filesystem show");
+    CHECK(findings_text(scrub) == "2 blocks not verified (on members out of service), 1 block repaired; run "
+                                  "cowraid scrub when all are in service");
     scrub.unrepaired = 3;
     CHECK(findings_text(scrub) == "3 blocks could not be stored on their member, 2 blocks not verified (on "
                                   "members out of service), 1 block repaired; see cowraid device stats");

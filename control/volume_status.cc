@@ -110,7 +110,7 @@ std::string findings_text(const ScrubStatus& status)
         blocks(status.unrepaired, looks ? " can be repaired" : " could not be stored on their member"),
         looks ? "run it without -r" : "see cowraid device stats");
     add(status.unverified, blocks(status.unverified, " not verified (on members out of service)"),
-        "see cowraid filesystem show");
+        "run cowraid scrub when all are in service");
     const bool harmless = found.empty();
     add(status.repaired, blocks(status.repaired, harmless ? " repaired, nothing is lost" : " repaired"),
         "see cowraid device stats");

@@ -112,7 +112,7 @@ void Balance::enter(State state, const BalanceRecord& record, const VolumeProfil
     status_.state = state;
     status_.profiles = profiles;
     if (!status_.active()) {
-        status_.ended = static_cast<uint64_t>(std::time(nullptr));
+        status_.ended = was_active ? static_cast<uint64_t>(std::time(nullptr)) : 0;
         if (status_.moved_bytes > 0)
             status_.rate = status_.moved_bytes * 1000 / std::max<uint64_t>(1, status_.run_ms);
         return;

@@ -3,7 +3,7 @@
 
 import json
 
-from conftest import PATIENCE, random_content, tool, wait_for
+from conftest import PATIENCE, random_content, run, tool, wait_for
 from test_catch_up import without
 from test_events import wait_for_event
 from test_scrub import rot, scrub
@@ -199,3 +199,30 @@ def test_what_is_lost_of_a_member_is_its_own(make_volume):
     copied = report(volume)["replace"]
     assert copied["source_lost_blocks"] == own < copied["copy"]["lost_blocks"]
     assert f", {copied['copy']['lost_blocks']} of data in its rows" in said.stdout, said.stdout
+
+
+def test_what_did_not_run_did_not_end(make_volume):
+    volume = made(make_volume, "raid1", "raid1", 2)
+    none = json.loads(tool("cowraid", "balance", "status", "--json", volume.mount_point).stdout)
+    assert (none["state"], none["started"], none["ended"]) == ("none", 0, 0)
+    tool("cowraid", "scrub", "start", "-B", "--older-than", "30d", volume.mount_point)
+    said = tool("cowraid", "scrub", "status", volume.mount_point).stdout
+    assert line(said, "Mode:") == "what was not verified for 30d"
+
+
+def test_a_spare_that_is_removed_moves_nothing(make_volume):
+    volume = made(make_volume, "raid1", "raid1", 2)
+    tool("cowraid", "device", "add", "--spare", volume.another(256), volume.mount_point)
+    planned = tool("cowraid", "device", "remove", "--plan", "3", volume.mount_point).stdout
+    assert line(planned, "Moves:") == "nothing"
+
+
+def test_what_was_not_verified_asks_for_a_scrub(make_volume):
+    volume = made(make_volume, "raid5", "raid1", 4)
+    (volume.mount_point / "data").write_bytes(random_content(30 << 20))
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    tool("cowraid", "device", "offline", "3", volume.mount_point)
+    tool("cowraid", "scrub", "start", "-B", volume.mount_point, check=False)
+    tool("cowraid", "device", "online", "-B", "3", volume.mount_point)
+    said = line(tool("cowraid", "status", volume.mount_point).stdout, "Scrub:")
+    assert "not verified (on members out of service); run cowraid scrub when all are in service" in said

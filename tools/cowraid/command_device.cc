@@ -112,6 +112,19 @@ int remove_spare(ControlClient& client, const CommandOptions& options, const Spa
     return kExitOk;
 }
 
+// Of a change that moves nothing, and leaves the tolerance as it is.
+int plan_nothing(ControlClient& client, const CommandOptions& options)
+{
+    std::string why;
+    const auto answer = client.ask("info", why);
+    const auto report = answer.ok() ? decode_report(answer->get()) : Result<VolumeReport>(answer.err());
+    if (!report.ok())
+        return command_failed(options, report.err(), why);
+    const auto left = static_cast<uint32_t>(report->info.may_fail);
+    return print_plan(
+        options, {.tolerance_before = left, .tolerance_meanwhile = left, .tolerance_after = left}, "balance");
+}
+
 int nothing_named(const DeviceArguments& arguments, const char* what)
 {
     print_error(kProgram, arguments.common.format, Err::kInvalid, what);
@@ -392,7 +405,7 @@ int command_device_remove(int argc, char** argv, CommandOptions common)
         return command_failed(arguments.common, client.err(), why);
     const auto spare = find_spare(*client, members.front(), why);
     if (spare.ok() && spare->id.value != 0 && arguments.plan)
-        return nothing_named(arguments, "a spare holds nothing: there is no plan for it");
+        return plan_nothing(*client, arguments.common);
     if (spare.ok() && spare->id.value != 0)
         return remove_spare(*client, arguments.common, *spare);
     why.clear();

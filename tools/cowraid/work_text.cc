@@ -237,6 +237,15 @@ std::string error_summary(const ScrubStatus& status)
 
 namespace {
 
+// As an option has it: "30d", "36h".
+std::string age_text(uint64_t seconds)
+{
+    constexpr uint64_t kHour = 3600, kDay = 24 * kHour;
+    if (seconds % kHour != 0)
+        return duration_text(seconds * 1000);
+    return seconds % kDay == 0 ? std::to_string(seconds / kDay) + "d" : std::to_string(seconds / kHour) + "h";
+}
+
 // Empty: everything is read, and repaired.
 std::string scrub_mode(const ScrubOptions& options)
 {
@@ -248,7 +257,7 @@ std::string scrub_mode(const ScrubOptions& options)
     else if (options.plan != ScrubOptions::Plan::kFull)
         words.push_back(std::string("plan ") + scrub_plan_name(options.plan));
     if (options.older_than > 0)
-        words.push_back("what was not verified for " + duration_text(options.older_than * 1000));
+        words.push_back("what was not verified for " + age_text(options.older_than));
     std::string mode;
     for (const std::string& word : words)
         mode += (mode.empty() ? "" : ", ") + word;
