@@ -126,6 +126,22 @@ bool Volume::may_add_member(const MemberRecord& record, uint32_t others) const
            encode_group_map(map_, next_.volume_uuid, ignored).size() <= record.map_bytes;
 }
 
+uint64_t Volume::potential_with(std::span<const uint64_t> member_bytes) const
+{
+    MutexLock lock(mutex_);
+    note_present();
+    SlotAllocator slots = slots_;
+    MemberId id{UINT32_MAX};
+    for (const uint64_t bytes : member_bytes) {
+        Result<MemberRecord> record = plan_member_layout(bytes);
+        if (!record.ok())
+            continue;
+        record->id = {id.value--};
+        slots.add_member(*record, true);
+    }
+    return data_potential(slots);
+}
+
 MemberId Volume::add_member(MemberRecord record, std::unique_ptr<BlockDevice> device)
 {
     commit_thread_.assert_here();

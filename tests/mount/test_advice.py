@@ -226,3 +226,32 @@ def test_what_was_not_verified_asks_for_a_scrub(make_volume):
     tool("cowraid", "device", "online", "-B", "3", volume.mount_point)
     said = line(tool("cowraid", "status", volume.mount_point).stdout, "Scrub:")
     assert "not verified (on members out of service); run cowraid scrub when all are in service" in said
+
+
+def fill_up(volume):
+    try:
+        with open(volume.mount_point / "all", "wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1 << 20))
+    except OSError:
+        pass
+    run("sync", "-f", volume.mount_point)
+
+
+def test_one_more_device_may_bring_nothing(make_volume):
+    """A group of raid5 needs slots on two members: on a full volume one that has some is not enough."""
+    volume = made(make_volume, "raid5", "raid1", 3, member_mib=128)
+    place = volume.mount_point
+    room = tool("cowraid", "device", "add", "--plan", volume.another(512), place).stdout
+    assert "room for data: " in room and "MiB more\n" in room
+    fill_up(volume)
+    first, second = volume.loops[3], volume.another(512)
+    nothing = "room for data: no more; block groups of raid5 need free slots on 2 members: add another " \
+        "device, or remove files\n"
+    for words in (["--plan"], []):
+        said = tool("cowraid", "device", "add", *words, first, place).stdout
+        assert nothing in said, said
+    before = report(volume)["available_bytes"]
+    said = tool("cowraid", "device", "add", second, place).stdout
+    assert "room for data: " in said and "MiB more\n" in said, said
+    assert report(volume)["available_bytes"] - before > 100 << 20

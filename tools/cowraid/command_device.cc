@@ -317,20 +317,45 @@ int command_device_offline(int argc, char** argv, CommandOptions common)
 namespace {
 
 // Opens all devices and asks the daemon whether it takes them, one after the other. Changes nothing.
+// `answer`: what it says of all.
 Result<std::vector<NewMember>> check_devices(ControlClient& client, const DeviceArguments& arguments,
-                                             const std::vector<std::string>& paths, std::string& why)
+                                             const std::vector<std::string>& paths, Json& answer,
+                                             std::string& why)
 {
     std::vector<NewMember> devices;
     for (const std::string& path : paths) {
         const Json request = json_make_object();
         json_put_flag(request.get(), "spare", arguments.spare);
         json_put_integer(request.get(), "others", devices.size());
-        Json ignored;
+        Json sizes = json_make_array();
+        for (const NewMember& device : devices)
+            json_array_append_new(sizes.get(), json_integer(static_cast<json_int_t>(device.size_bytes)));
+        json_put(request.get(), "other_sizes", std::move(sizes));
         CW_ASSIGN(NewMember device,
-                  choose_device(client, "device-add", request.get(), path, arguments.force, ignored, why));
+                  choose_device(client, "device-add", request.get(), path, arguments.force, answer, why));
         devices.push_back(std::move(device));
     }
     return devices;
+}
+
+// How much room for data comes with all devices, which the last of the results gets, too.
+void tell_room(const CommandOptions& options, const json_t* answer, json_t* last)
+{
+    const json_t* const bytes = json_get(answer, "data_bytes");
+    if (bytes == nullptr)
+        return;  // spares, or a daemon of before
+    const uint64_t more = json_get_integer(answer, "data_bytes");
+    json_put_integer(last, "data_bytes", more);
+    if (options.format == OutputFormat::kJson)
+        return;
+    if (more > 0)
+        print_line(stdout, "room for data: %s more", size_text(more, options.sizes).c_str());
+    else
+        print_line(stdout,
+                   "room for data: no more; block groups of %s need free slots on %llu members: add another "
+                   "device, or remove files",
+                   json_get_text(answer, "data_profile").c_str(),
+                   static_cast<unsigned long long>(json_get_integer(answer, "members_needed")));
 }
 
 Result<Json> add_device(ControlClient& client, const DeviceArguments& arguments, const NewMember& device,
@@ -356,7 +381,9 @@ int command_device_add(int argc, char** argv, CommandOptions common)
             "Make each DEVICE a member of a mounted volume. New block groups use it at once; cowraid "
             "balance moves what is there over all members. With --spare it is held in reserve, and takes the "
             "place of a member that fails. VOLUME may be left out with one DEVICE, "
-            "when one volume is mounted.",
+            "when one volume is mounted.\vA block group of raid5 needs free slots on 2 members, one of raid6 "
+            "on 3: on a full volume it may take as many devices until there is more room for data, which the "
+            "command says, and with --plan beforehand.",
             arguments))
         return kExitUsage;
     const std::vector<std::string> paths = take_operands(arguments.common);
@@ -368,7 +395,8 @@ int command_device_add(int argc, char** argv, CommandOptions common)
         return command_failed(arguments.common, client.err(), why);
     if (arguments.plan && arguments.spare)
         return nothing_named(arguments, "a spare holds nothing: there is no plan for it");
-    const auto devices = check_devices(*client, arguments, paths, why);
+    Json assessed;
+    const auto devices = check_devices(*client, arguments, paths, assessed, why);
     if (!devices.ok())
         return command_failed(arguments.common, devices.err(), why);
     std::vector<Json> results;
@@ -380,6 +408,7 @@ int command_device_add(int argc, char** argv, CommandOptions common)
                                   why + (results.empty() ? "" : "; those before it are added"));
         results.push_back(added.take());
     }
+    tell_room(arguments.common, assessed.get(), results.back().get());
     if (arguments.common.format == OutputFormat::kJson)
         print_results(results);
     return kExitOk;

@@ -517,6 +517,21 @@ Status VolumeControl::answer_device(const ControlRequest& request, Status status
     return {};
 }
 
+// How much room for data comes with a device, and those before it, and what block groups need for that.
+void VolumeControl::put_room(const json_t* request, json_t* answer)
+{
+    const Volume& volume = *filesystem_.volume;
+    std::vector<uint64_t> sizes = {json_get_integer(request, "size_bytes")};
+    const json_t* const others = json_get(request, "other_sizes");
+    for (size_t i = 0; i < std::min<size_t>(json_array_size(others), kMaxMembers); ++i)
+        sizes.push_back(static_cast<uint64_t>(json_integer_value(json_array_get(others, i))));
+    const uint64_t before = volume.potential_with({}), after = volume.potential_with(sizes);
+    const Profile& profile = *find_profile(volume.profiles().data);
+    json_put_integer(answer, "data_bytes", (after - std::min(after, before)) * kBlockBytes);
+    json_put_text(answer, "data_profile", profile.name);
+    json_put_integer(answer, "members_needed", profile.min_members);
+}
+
 Status VolumeControl::device_add(ControlRequest& request, ControlAnswer& answer, std::string& why)
 {
     const json_t* const asked = request.body.get();
@@ -530,7 +545,10 @@ Status VolumeControl::device_add(ControlRequest& request, ControlAnswer& answer,
             json_get_flag(asked, "spare")
                 ? filesystem_.committer.plan_spare(json_get_text(asked, "path"), size_bytes, others, why)
                 : filesystem_.committer.plan_member(size_bytes, others, why).status();
-        return answer_device(request, planned, {}, answer, why);
+        CW_TRY(answer_device(request, planned, {}, answer, why));
+        if (!json_get_flag(asked, "spare"))
+            put_room(asked, answer.result.get());
+        return {};
     }
     CW_ASSIGN(auto device, device_of(request, why));
     const bool spare = json_get_flag(request.body.get(), "spare");

@@ -95,6 +95,7 @@ private:
                          std::string& why);
     Status answer_device(const ControlRequest& request, Status status, MemberId member, ControlAnswer& answer,
                          std::string& why);
+    void put_room(const json_t* request, json_t* answer);
     // Why a command that writes is refused.
     std::string not_writable(Err err);
     Status answer_scrub(Status status, const std::string& refusal, ControlAnswer& answer, std::string& why);
