@@ -2,6 +2,7 @@
 """What messages give as a reason, and what they advise: that it is true, and that it works."""
 
 import json
+import signal
 
 from conftest import PATIENCE, random_content, run, tool, wait_for
 from test_catch_up import without
@@ -255,3 +256,11 @@ def test_one_more_device_may_bring_nothing(make_volume):
     said = tool("cowraid", "device", "add", second, place).stdout
     assert "room for data: " in said and "MiB more\n" in said, said
     assert report(volume)["available_bytes"] - before > 100 << 20
+
+
+def test_signals_that_nobody_needs_end_nothing(make_volume):
+    volume = made(make_volume, "raid1", "raid1", 2)
+    for number in (signal.SIGUSR2, signal.SIGUSR1, signal.SIGHUP):
+        run("kill", f"-{int(number)}", str(volume.daemon()))
+        (volume.mount_point / f"file{int(number)}").write_bytes(b"written")
+        tool("cowraid", "filesystem", "sync", volume.mount_point)

@@ -24,6 +24,7 @@ sigset_t watched_signals()
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGUSR2);
     return set;
 }
 
@@ -64,8 +65,8 @@ void SignalWatch::run(Handler handler, void* context)
         signalfd_siginfo info;
         if (entries[0].revents == 0 || read(signals_.get(), &info, sizeof info) != sizeof info)
             continue;
-        // The terminal is not ours to follow once we serve in the background.
-        if (handled || info.ssi_signo == SIGHUP)
+        // The terminal is not ours to follow once we serve in the background; nobody means an end by SIGUSR2.
+        if (handled || info.ssi_signo == SIGHUP || info.ssi_signo == SIGUSR2)
             continue;
         handled = true;
         handler(context, static_cast<int>(info.ssi_signo));
