@@ -62,6 +62,13 @@ std::string everything_text(const VolumeStatus& status)
                                     : "everything but what is lost; cowraid status -v names the files";
 }
 
+// Two may begin in the same second.
+bool is_another(const ScrubStatus& before, const ScrubStatus& status)
+{
+    return status.state != ScrubState::kNone &&
+           (status.started != before.started || status.number != before.number);
+}
+
 unsigned percent_of(const ScrubStatus& status)
 {
     return static_cast<unsigned>(percent_share(status.bytes_done, status.bytes_total));
@@ -273,9 +280,20 @@ void EventFinder::compare_volume(const VolumeStatus& status)
     }
 }
 
+void EventFinder::compare_scrubs(const VolumeStatus& status)
+{
+    const ScrubStatus& ended = status.scrub_before;
+    if (!is_another(before_.scrub, status.scrub) || ended.state == ScrubState::kNone)
+        return compare_scrub(before_.scrub, status.scrub);
+    compare_scrub(before_.scrub, ended);
+    compare_scrub(ended, status.scrub);
+}
+
 void EventFinder::compare_scrub(const ScrubStatus& before, const ScrubStatus& status)
 {
-    const bool another = status.started != before.started && status.state != ScrubState::kNone;
+    const bool another = is_another(before, status);
+    if (another && (before.state == ScrubState::kRunning || before.state == ScrubState::kPaused))
+        add("ScrubFinished", "another one was started; what it found was not seen");
     if (another)
         add("ScrubStarted", status.options.mode == ScrubMode::kLook ? "looks only" : "verifies and repairs");
     if (status.state == before.state && !another)
@@ -377,7 +395,7 @@ std::vector<VolumeEvent> EventFinder::look(const VolumeStatus& status, uint64_t 
     compare_spares(status.report.info);
     compare_members(status);
     compare_volume(status);
-    compare_scrub(before_.scrub, status.scrub);
+    compare_scrubs(status);
     compare_rebuild(before_.catch_up, status.catch_up);
     compare_balance(before_.balance, status.balance);
     compare_replace(status);

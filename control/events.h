@@ -50,6 +50,7 @@ private:
     void compare_errors(const MemberInfo& member);
     void compare_slowness(const MemberInfo* was, const MemberInfo& member);
     void compare_volume(const VolumeStatus& status);
+    void compare_scrubs(const VolumeStatus& status);
     void compare_scrub(const ScrubStatus& before, const ScrubStatus& status);
     void compare_rebuild(const ScrubStatus& before, const ScrubStatus& status);
     void compare_balance(const BalanceStatus& before, const BalanceStatus& status);

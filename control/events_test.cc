@@ -249,6 +249,36 @@ TEST_CASE("a scrub, and what it finds")
     CHECK(quick.back().text == "no errors found");
 }
 
+TEST_CASE(
+    "scrubs in a row: each one that was seen begin is told to end, with what it found where that is known")
+{
+    EventFinder finder;
+    VolumeStatus status = healthy();
+    CHECK(look(finder, status) == "NewArray");
+    status.scrub = {.state = ScrubState::kRunning, .number = 1, .started = 10};
+    CHECK(look(finder, status) == "ScrubStarted");
+    // In the same second, too.
+    for (uint64_t number = 2; number <= 4; ++number) {
+        status.scrub_before = status.scrub;
+        status.scrub_before.state = number == 3 ? ScrubState::kCancelled : ScrubState::kFinished;
+        status.scrub_before.repaired = number;
+        status.scrub = {.state = ScrubState::kRunning, .number = number, .started = 10};
+        const std::vector<VolumeEvent> events = finder.look(status, kNow);
+        REQUIRE(names_of(events) ==
+                (number == 3 ? "ScrubCancelled ScrubStarted" : "ScrubFinished ScrubStarted"));
+        CHECK(events[0].text == findings_text(status.scrub_before));
+    }
+    // Two between two looks.
+    status.scrub_before = {.state = ScrubState::kFinished, .number = 5, .started = 11, .lost = 7};
+    status.scrub = {.state = ScrubState::kFinished, .number = 6, .started = 11};
+    const std::vector<VolumeEvent> two = finder.look(status, kNow);
+    REQUIRE(names_of(two) == "ScrubFinished ScrubStarted ScrubFinished ScrubStarted ScrubFinished");
+    CHECK(two[0].text == "another one was started; what it found was not seen");
+    CHECK(two[2].text == findings_text(status.scrub_before));
+    CHECK(two[4].text == "no errors found");
+    CHECK(look(finder, status) == "");
+}
+
 TEST_CASE("what a scrub found is said in the same words by events and by commands")
 {
     ScrubStatus scrub{.state = ScrubState::kFinished};

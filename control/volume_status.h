@@ -18,6 +18,7 @@ struct VolumeStatus {
     ScrubStatus scrub, catch_up;
     BalanceStatus balance;
     ReplaceStatus replace;
+    ScrubStatus scrub_before;  // how the scrub before `scrub` ended; not part of the JSON below
     std::optional<DamagedFiles> damage;  // when it was asked for; not part of the JSON below
 };
 

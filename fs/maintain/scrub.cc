@@ -142,6 +142,7 @@ Status Scrub::start_pass(const ScrubOptions& options, bool goes_on)
         else
             settled_.blocks = std::move(settled);
         settled_before_ = settled_.blocks;
+        before_ = status_;
         if (scope_ != ScrubScope::kStale || !options.as_it_is) {
             status_ = {};
             status_.lost = settled_.blocks.size();
@@ -150,6 +151,7 @@ Status Scrub::start_pass(const ScrubOptions& options, bool goes_on)
         status_.unreadable_nodes = 0;  // else it is the rest of the pass that ended, and meets them again
         status_.earlier_unrepaired = earlier;
         status_.options = options;
+        status_.number = ++begun_;
         status_.started = now_seconds();
         status_.ended = 0;
         status_.bytes_total = status_.bytes_done + bytes;
@@ -235,9 +237,11 @@ uint64_t Scrub::run_ms() const
     return status_.run_ms + (runs ? monotonic_ms() - since_ms_ : 0);
 }
 
-ScrubStatus Scrub::status() const
+ScrubStatus Scrub::status(ScrubStatus* before) const
 {
     MutexLock lock(mutex_);
+    if (before != nullptr)
+        *before = before_;
     ScrubStatus status = status_;
     status.run_ms = run_ms();
     status.held_back = status.state == ScrubState::kRunning && store_.budget.holds_back();

@@ -41,6 +41,7 @@ bool parse_scrub_plan(std::string_view name, ScrubOptions::Plan& plan);
 struct ScrubStatus {
     ScrubState state = ScrubState::kNone;
     ScrubOptions options;
+    uint64_t number = 0;  // of those begun in this mount, from 1; 0: an earlier one began it
     uint64_t started = 0, ended = 0;  // seconds since 1970; 0: not yet
     uint64_t run_ms = 0;  // that it ran, pauses left out
     // Bytes of members: done, and what a whole pass had to read when it began.
@@ -81,7 +82,8 @@ public:
     Status pause();
     Status resume();
     Status cancel();
-    [[nodiscard]] ScrubStatus status() const;
+    // `before`: how the one before that one ended.
+    [[nodiscard]] ScrubStatus status(ScrubStatus* before = nullptr) const;
 
     // One piece. False: nothing is to be done. Several at a time bring a scrub on: one reads while another
     // verifies. No locks held.
@@ -191,7 +193,8 @@ private:
     Mutex walk_mutex_{LockRank::kScrub};  // held by who finds the next piece, which may read nodes
     mutable Mutex mutex_{LockRank::kLeaf};
     CondVar changed_;
-    ScrubStatus status_ CW_GUARDED_BY(mutex_);
+    ScrubStatus status_ CW_GUARDED_BY(mutex_), before_ CW_GUARDED_BY(mutex_);
+    uint64_t begun_ CW_GUARDED_BY(mutex_) = 0;  // in this mount
     ScrubPosition position_ CW_GUARDED_BY(mutex_);
     uint64_t
         number_ CW_GUARDED_BY(mutex_) = 0;  // of the scrub: a step of one that was cancelled counts no more

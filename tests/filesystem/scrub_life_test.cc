@@ -193,6 +193,29 @@ TEST_CASE("scrub life: commits do not wait for superblocks and maps that are rea
     }
 }
 
+TEST_CASE("scrub life: while one runs it is known how the one before it ended, and that it is another one")
+{
+    SimVolume volume(kShape);
+    make_and_mount(volume);
+    Scrub& passes = volume.fs().committer.scrub;
+    ScrubStatus before;
+    CHECK(passes.status(&before).number == 0);
+    CHECK(before.state == ScrubState::kNone);
+    for (uint64_t number = 1; number <= 3; ++number) {
+        REQUIRE(passes.start({}).ok());
+        CHECK(passes.status(&before).number == number);
+        CHECK(before.number == number - 1);
+        CHECK(before.state == (number == 1   ? ScrubState::kNone
+                               : number == 2 ? ScrubState::kFinished
+                                             : ScrubState::kCancelled));
+        CHECK((before.bytes_done > 0) == (number == 2));
+        if (number == 2)
+            REQUIRE(passes.cancel().ok());
+        else
+            scrub(volume.fs());
+    }
+}
+
 TEST_CASE("scrub life: after power cuts it goes on from a commit, and repairs everything")
 {
     SimVolume volume({4, 512 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * kKiB});

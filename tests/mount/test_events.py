@@ -53,6 +53,23 @@ def test_events_of_a_volume(make_volume):
     assert sequences == list(range(1, len(sequences) + 1))
 
 
+def test_scrubs_in_a_row_are_all_told_to_end(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=256)
+    volume.make()
+    volume.mount()
+    (volume.mount_point / "data").write_bytes(random_content(60 << 20))
+    run("sync", "-f", volume.mount_point)
+    wait_for_event(volume, "NewArray")
+    for _ in range(4):  # each one longer than the daemon looks away, and the next begins at once
+        tool("cowraid", "scrub", "--limit", "50m", volume.mount_point)
+
+    def told():
+        return [event for event in events(volume) if event["event"].startswith("Scrub")]
+    wait_for(lambda: len(told()) >= 8, otherwise=told)
+    assert [event["event"] for event in told()] == ["ScrubStarted", "ScrubFinished"] * 4
+    assert {event["text"] for event in told()} == {"verifies and repairs", "no errors found"}
+
+
 def first_line_followed(*arguments):
     command = [TOOLS / "cowraid", "events", "-f", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:

@@ -133,11 +133,14 @@ VolumeReport VolumeControl::report()
 
 VolumeStatus VolumeControl::volume_status()
 {
+    ScrubStatus before;
+    const ScrubStatus scrub = filesystem_.committer.scrub.status(&before);
     return {.report = report(),
-            .scrub = filesystem_.committer.scrub.status(),
+            .scrub = scrub,
             .catch_up = filesystem_.committer.catch_up.status(),
             .balance = filesystem_.committer.balance.status(),
-            .replace = filesystem_.committer.replace.status()};
+            .replace = filesystem_.committer.replace.status(),
+            .scrub_before = before};
 }
 
 Status VolumeControl::info(ControlRequest&, ControlAnswer& answer, std::string&)
