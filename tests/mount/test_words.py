@@ -69,11 +69,41 @@ def test_scrub_shows_its_limit(make_volume):
     assert re.search(r"\d+% done, [0-9.]+[KMG]iB/s \(limit 100\.00MiB/s\), 0:00:\d\d left", seen), seen
 
 
+def test_a_word_near_a_command_may_be_a_volume(make_volume, tmp_path, monkeypatch):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=256)
+    volume.make("-L", "stauts")
+    monkeypatch.chdir(tmp_path)
+    assert tool("cowraid", "scrub", "stauts", check=False).returncode == 2
+    volume.mount()
+    for place in ("stauts", volume.mount_point, json.loads(
+            tool("cowraid", "status", "--json", volume.mount_point).stdout)["volumes"][0]["uuid"]):
+        assert "no errors found" in tool("cowraid", "scrub", place).stdout
+        assert "Status:            finished" in tool("cowraid", "balance", place).stdout
+    (tmp_path / "puase").symlink_to(volume.mount_point)
+    assert "no errors found" in tool("cowraid", "scrub", "puase").stdout
+    tool("cowraid", "balance", "--convert", "raid1", volume.mount_point)
+    two = tool("cowraid", "scrub", volume.mount_point, volume.mount_point, check=False)
+    assert two.returncode == 2 and "one volume at a time" in two.stderr
+
+
 def test_mistyped_commands():
     for typed, meant in ((["statsu"], "status"), (["usage", "/"], "filesystem usage"),
                          (["filesystem", "usgae"], "filesystem usage"), (["blance"], "balance")):
         result = tool("cowraid", *typed, check=False)
         assert result.returncode == 2 and f"did you mean 'cowraid {meant}'?" in result.stderr, result.stderr
+    # The group is a command of its own, and takes a volume.
+    for typed, meant in ((["scrub", "stauts"], "scrub status"), (["scrub", "cancle", "/mnt"], "scrub cancel"),
+                         (["balance", "stauts", "/mnt"], "balance status"),
+                         (["scrub", "stop"], "scrub cancel"), (["balance", "stop"], "balance cancel"),
+                         (["balance", "puase"], "balance pause"),
+                         (["device", "offlien"], "device offline"), (["replace", "cancle"], "replace cancel"),
+                         (["balance", "continue", "/mnt"], "balance resume")):
+        result = tool("cowraid", *typed, check=False)
+        assert result.returncode == 2, (typed, result.stderr)
+        assert result.stderr == f"cowraid: '{typed[1]}' is not a command; did you mean 'cowraid {meant}'?\n"
+    result = tool("cowraid", "scrub", "frobnicate", "/mnt", check=False)
+    assert result.returncode == 2
+    assert "'frobnicate' is not a command; there are: start, status" in result.stderr
     result = tool("cowraid", "frobnicate", check=False)
     assert result.returncode == 2 and "there are: status, events, " in result.stderr
     for typed in (["statsu"], ["filesystem", "x"], ["scrub", "s"], ["device"], ["--raid"], [],

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT
 // cowraid GROUP COMMAND ...: finds the command and runs it.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/print.h"
+#include "control/control_client.h"
 #include "tools/common/program_start.h"
 #include "tools/cowraid/command.h"
 #include "tools/cowraid/prefix_match.h"
@@ -103,27 +107,39 @@ std::vector<std::string_view> words_of(const char* group)
     return words;
 }
 
-// The command or group that a mistyped word comes nearest to: of `words`, or by its last word alone. Empty:
-// none.
-std::string nearest_command(const std::vector<std::string_view>& words, std::string_view typed)
+// What a command of a group is called here that has another name elsewhere.
+std::string_view usual_word(std::string_view typed)
 {
-    const bool first_level = words == words_of(nullptr);
+    constexpr std::pair<std::string_view, std::string_view> kWords[] = {{"abort", "cancel"},
+                                                                        {"begin", "start"},
+                                                                        {"continue", "resume"},
+                                                                        {"end", "cancel"},
+                                                                        {"stop", "cancel"}};
+    for (const auto& [other, word] : kWords)
+        if (typed == other)
+            return word;
+    return typed;
+}
+
+// The command or group that a mistyped word comes nearest to: of those of the group, or of all, by its last
+// word alone, too. Empty: none.
+std::string nearest_command(const char* group, std::string_view typed)
+{
     std::vector<std::string_view> keys;
     std::vector<std::string> names;
     for (const Command& command : kCommands) {
         const std::string_view outer = command.group != nullptr ? command.group : command.name;
         const std::string_view inner = command.name;
-        const bool here = std::find(words.begin(), words.end(), first_level ? outer : inner) != words.end();
-        if (first_level && here) {
+        if (group == nullptr) {
             keys.push_back(outer);
             names.emplace_back(outer);
         }
-        if (command.group != nullptr && !inner.empty() && (first_level || here)) {
+        if (command.group != nullptr && !inner.empty() && (group == nullptr || outer == group)) {
             keys.push_back(inner);
             names.push_back(full_name(command));
         }
     }
-    const auto nearest = nearest_word(keys, typed);
+    const auto nearest = nearest_word(keys, group == nullptr ? typed : usual_word(typed));
     return nearest.has_value() ? names[*nearest] : "";
 }
 
@@ -132,10 +148,10 @@ void print_usage_error(OutputFormat format, const std::string& text)
     print_error(kProgram, format, Err::kInvalid, text);
 }
 
-// The word that `typed` means; empty when it means none or several, after saying so.
-std::string_view resolve_word(const std::vector<std::string_view>& words, std::string_view typed,
-                              OutputFormat format)
+// The word that `typed` means, of words_of(group); empty when it means none or several, after saying so.
+std::string_view resolve_word(const char* group, std::string_view typed, OutputFormat format)
 {
+    const std::vector<std::string_view> words = words_of(group);
     const PrefixMatch match = match_prefix(words, typed);
     if (match.unique())
         return words[match.candidates.front()];
@@ -144,7 +160,7 @@ std::string_view resolve_word(const std::vector<std::string_view>& words, std::s
         names.assign(words.begin(), words.end());
     for (const size_t index : match.candidates)
         names.emplace_back(words[index]);
-    const std::string meant = match.candidates.empty() ? nearest_command(words, typed) : "";
+    const std::string meant = match.candidates.empty() ? nearest_command(group, typed) : "";
     if (!meant.empty())
         print_usage_error(format, quoted(typed) + " is not a command; did you mean 'cowraid " + meant + "'?");
     else
@@ -183,19 +199,38 @@ const char* asks_about_group(int argc, char** argv)
     return nullptr;
 }
 
+bool names_volume(const char* word)
+{
+    struct stat info { };
+    const std::vector<MountedVolume> mounted = list_mounted_volumes();
+    return strpbrk(word, "/=:") != nullptr || stat(word, &info) == 0 ||
+           std::any_of(mounted.begin(), mounted.end(), [&](const MountedVolume& volume) {
+               return volume.label == word || uuid_text(volume.uuid) == word;
+           });
+}
+
+// Whether the words behind a group that is a command of its own are its operand: no command of the group, nor
+// the beginning of one, nor one that is mistyped.
+bool begins_with_operand(const char* group, int argc, char** argv)
+{
+    if (!match_prefix(words_of(group), argv[0]).candidates.empty())
+        return false;
+    const bool several = argc > 1 && argv[1][0] != '-';
+    return (!several && nearest_command(group, argv[0]).empty()) || names_volume(argv[0]);
+}
+
 // `argv` begins at the first word. Sets `used` to the number of words.
 const Command* resolve_command(int argc, char** argv, OutputFormat format, int& used)
 {
-    const std::string_view first = resolve_word(words_of(nullptr), argv[0], format);
+    const std::string_view first = resolve_word(nullptr, argv[0], format);
     if (first.empty())
         return nullptr;
     used = 1;
     if (const Command* single = find_command(nullptr, first); single != nullptr)
         return single;
     const std::string group(first);
-    // What can be neither a command of the group nor the beginning of one is an operand.
     const bool alone =
-        argc < 2 || argv[1][0] == '-' || match_prefix(words_of(group.c_str()), argv[1]).candidates.empty();
+        argc < 2 || argv[1][0] == '-' || begins_with_operand(group.c_str(), argc - 1, argv + 1);
     if (const Command* group_alone = find_command(group.c_str(), ""); alone && group_alone != nullptr)
         return group_alone;
     if (argc < 2 || argv[1][0] == '-') {
@@ -205,7 +240,7 @@ const Command* resolve_command(int argc, char** argv, OutputFormat format, int& 
         print_usage_error(format, "'cowraid " + group + "' needs one of " + join_words(names));
         return nullptr;
     }
-    const std::string_view second = resolve_word(words_of(group.c_str()), argv[1], format);
+    const std::string_view second = resolve_word(group.c_str(), argv[1], format);
     used = 2;
     return second.empty() ? nullptr : find_command(group.c_str(), second);
 }
