@@ -42,6 +42,13 @@ def test_map_of_a_volume(make_volume, tmp_path):
         assert len(group["used_bytes_by_part"]) == group["column_bytes"] // group["part_bytes"]
         assert all(0 <= used <= whole for used in group["used_bytes_by_part"])
 
+    said = tool("cowraid", "map", "--json", "-o", tmp_path / "map.json", volume.mount_point).stdout
+    assert said == "" and json.loads((tmp_path / "map.json").read_text(encoding="utf-8")) == layout
+    for words in (["--json", "-o", tmp_path / "map.png"], ["-o", tmp_path / "map.png", "--format=json"]):
+        refused = tool("cowraid", "map", *words, volume.mount_point, check=False)
+        assert refused.returncode == 2 and refused.stderr.count("\n") == 1 and "no picture" in refused.stderr
+    assert not (tmp_path / "map.png").exists()
+
     volume.unmount()
     offline = json.loads(tool("cowraid", "map", "--json", volume.devices[0]).stdout)
     used = [(group["address"], group["used_bytes_by_part"]) for group in offline["groups"]

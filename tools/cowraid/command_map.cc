@@ -24,8 +24,8 @@ struct MapArguments {
 };
 
 constexpr argp_option kMapOptions[] = {
-    {"output", 'o', "FILE", 0, "to this file instead of standard output; FILE.png is made by rsvg-convert",
-     0},
+    {"output", 'o', "FILE", 0,
+     "to this file instead of standard output, with --json too; FILE.png is made by rsvg-convert", 0},
     {},
 };
 
@@ -83,11 +83,17 @@ Status convert_to_png(const std::string& path, const std::string& picture, std::
     return Err::kIo;
 }
 
+bool is_png(const std::string& path)
+{
+    return path.ends_with(".png");
+}
+
+// A picture, or the figures that it is made of.
 Status write_file(const std::string& path, const std::string& picture, std::string& why)
 {
     if (path.empty())
         return write_picture(STDOUT_FILENO, "standard output", picture, why);
-    if (path.ends_with(".png"))
+    if (is_png(path))
         return convert_to_png(path, picture, why);
     const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     return write_picture(file.get(), path, picture, why);
@@ -100,6 +106,12 @@ int command_map(int argc, char** argv, CommandOptions common)
     MapArguments arguments{.common = std::move(common)};
     if (!parse_map(argc, argv, arguments) || !one_volume(arguments.common))
         return kExitUsage;
+    const bool json = arguments.common.format == OutputFormat::kJson;
+    if (json && is_png(arguments.file)) {
+        print_error(kProgram, arguments.common.format, Err::kInvalid,
+                    "--json writes figures, no picture; name another file than " + quoted(arguments.file));
+        return kExitUsage;
+    }
     std::string why;
     const auto target = target_of(arguments.common.operands, why);
     if (!target.ok())
@@ -107,12 +119,9 @@ int command_map(int argc, char** argv, CommandOptions common)
     const auto layout = load_layout(*target, Occupancy::kStripes, why);
     if (!layout.ok())
         return command_failed(arguments.common, layout.err(), why);
-    if (arguments.common.format == OutputFormat::kJson) {
-        print_json(encode_layout(*layout).get());
-        return kExitOk;
-    }
-    const std::string picture = draw_heat_map(*layout, static_cast<uint64_t>(time(nullptr)));
-    const Status written = write_file(arguments.file, picture, why);
+    const std::string text = json ? json_print(encode_layout(*layout).get(), JsonStyle::kIndented) + "\n"
+                                  : draw_heat_map(*layout, static_cast<uint64_t>(time(nullptr)));
+    const Status written = write_file(arguments.file, text, why);
     return written.ok() ? kExitOk : command_failed(arguments.common, written.err(), why);
 }
 
