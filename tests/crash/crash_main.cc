@@ -116,30 +116,31 @@ error_t parse_option(int key, char* text, argp_state* state)
 int run_once(const CrashOptions& options)
 {
     const CrashReport report = run_crash_replay(options);
-    printf("crash-replay %s members=%u seed=%llu shard=%u/%u: instants=%llu (exhaustive %llu) states=%llu "
-           "duplicates=%llu with-losses=%llu checks=%llu joined-blocks=%llu recovered-rows=%llu "
-           "checksum-commits=%llu moved-blocks=%llu emptied-groups=%llu fsync-records=%llu "
-           "replayed-records=%llu returned=%llu stale=%llu caught-up=%llu balances=%llu replaced=%llu "
-           "resized=%llu refused=%llu violations=%llu\n",
-           find_profile(options.shape.data_profile)->name, options.shape.member_count,
-           static_cast<unsigned long long>(options.seed), options.shard, options.shard_count,
-           static_cast<unsigned long long>(report.instants),
-           static_cast<unsigned long long>(report.exhaustive_instants),
-           static_cast<unsigned long long>(report.states), static_cast<unsigned long long>(report.duplicates),
-           static_cast<unsigned long long>(report.losses), static_cast<unsigned long long>(report.checks),
-           static_cast<unsigned long long>(report.joined_blocks),
-           static_cast<unsigned long long>(report.recovered_rows),
-           static_cast<unsigned long long>(report.checksum_commits),
-           static_cast<unsigned long long>(report.moved_blocks),
-           static_cast<unsigned long long>(report.emptied_groups),
-           static_cast<unsigned long long>(report.fsync_records),
-           static_cast<unsigned long long>(report.replayed_records),
-           static_cast<unsigned long long>(report.returned),
-           static_cast<unsigned long long>(report.stale_returns),
-           static_cast<unsigned long long>(report.caught_up),
-           static_cast<unsigned long long>(report.balances), static_cast<unsigned long long>(report.replaced),
-           static_cast<unsigned long long>(report.resized), static_cast<unsigned long long>(report.refused),
-           static_cast<unsigned long long>(report.violations));
+    printf(
+        "crash-replay %s members=%u seed=%llu shard=%u/%u: instants=%llu (exhaustive %llu) states=%llu "
+        "duplicates=%llu with-losses=%llu checks=%llu joined-blocks=%llu recovered-rows=%llu "
+        "checksum-commits=%llu moved-blocks=%llu emptied-groups=%llu fsync-records=%llu "
+        "replayed-records=%llu returned=%llu stale=%llu caught-up=%llu balances=%llu tolerance-changes=%llu "
+        "replaced=%llu resized=%llu refused=%llu violations=%llu\n",
+        find_profile(options.shape.data_profile)->name, options.shape.member_count,
+        static_cast<unsigned long long>(options.seed), options.shard, options.shard_count,
+        static_cast<unsigned long long>(report.instants),
+        static_cast<unsigned long long>(report.exhaustive_instants),
+        static_cast<unsigned long long>(report.states), static_cast<unsigned long long>(report.duplicates),
+        static_cast<unsigned long long>(report.losses), static_cast<unsigned long long>(report.checks),
+        static_cast<unsigned long long>(report.joined_blocks),
+        static_cast<unsigned long long>(report.recovered_rows),
+        static_cast<unsigned long long>(report.checksum_commits),
+        static_cast<unsigned long long>(report.moved_blocks),
+        static_cast<unsigned long long>(report.emptied_groups),
+        static_cast<unsigned long long>(report.fsync_records),
+        static_cast<unsigned long long>(report.replayed_records),
+        static_cast<unsigned long long>(report.returned),
+        static_cast<unsigned long long>(report.stale_returns),
+        static_cast<unsigned long long>(report.caught_up), static_cast<unsigned long long>(report.balances),
+        static_cast<unsigned long long>(report.tolerance_changes),
+        static_cast<unsigned long long>(report.replaced), static_cast<unsigned long long>(report.resized),
+        static_cast<unsigned long long>(report.refused), static_cast<unsigned long long>(report.violations));
     if (report.violations != 0) {
         printf("first violation: %s\n", report.first_violation.c_str());
         return 1;

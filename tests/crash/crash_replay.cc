@@ -11,7 +11,6 @@
 #include "base/assert.h"
 #include "base/checksum.h"
 #include "format/items.h"
-#include "format/profile.h"
 #include "sim/recording_device.h"
 #include "sim/replay.h"
 #include "tests/crash/mutant_device.h"
@@ -19,6 +18,7 @@
 #include "tests/crash/subsets.h"
 #include "tests/crash/workload.h"
 #include "tests/support/mutant_scope.h"
+#include "tests/support/recorded.h"
 
 namespace cowraid::test {
 
@@ -74,6 +74,7 @@ public:
 
 private:
     Status record();
+    void acknowledge(const char* what);
     Result<std::unique_ptr<Filesystem>> open_recording(const std::vector<uint32_t>& absent);
     Status change_members(uint32_t commit, std::unique_ptr<Filesystem>& fs);
     void note_counts(Filesystem& fs);
@@ -98,15 +99,17 @@ private:
 
     const CrashOptions options_;
     Prng prng_;
+    std::optional<SimVolume> volume_;  // while the workload runs
     Recorder recorder_;
-    Orders::Devices recorded_;  // the members while the workload runs
+    Orders::Devices recorded_;  // its members
     std::optional<Orders> orders_;
     std::vector<std::set<uint64_t>> written_ends_;  // by device: blocks that the smallest member has not
     std::vector<DirectoryState> snapshots_;  // what commit or fsync number k made durable
     std::unordered_set<uint64_t> seen_;
     std::vector<Losses> losses_;
     size_t next_loss_ = 0;
-    uint32_t tolerance_ = 0;
+    std::vector<uint32_t> tolerances_;  // by snapshot: members that may be lost as it is committed
+    uint32_t tolerance_ = 0;  // in this state
     size_t left_at_ = SIZE_MAX;  // the first snapshot without the member that returns
     std::vector<bool> thin_;  // by snapshot: a member is out of service, or lacks something
     bool may_be_refused_ = false;  // in this state too many members are lost
@@ -161,13 +164,13 @@ Status Replay::change_members(uint32_t commit, std::unique_ptr<Filesystem>& fs)
 Status Replay::record()
 {
     const MutantScope mutant(options_.mutant);
-    SimVolume volume(options_.shape);
     std::string why;
-    CW_ASSERT(volume.make(why).ok());
+    volume_.emplace(options_.shape);
+    CW_ASSERT(volume_->make(why).ok());
     if (options_.change_members || options_.spares)
-        volume.add_device(options_.shape.member_bytes);
-    for (uint32_t i = 0; i < volume.member_count(); ++i) {
-        SimDevice& member = volume.member(i);
+        volume_->add_device(options_.shape.member_bytes);
+    for (uint32_t i = 0; i < volume_->member_count(); ++i) {
+        SimDevice& member = volume_->member(i);
         auto recording =
             std::make_unique<RecordingDevice>(recorder_, std::make_unique<BorrowedDevice>(member));
         recorder_.set_start(recording->number(), member);
@@ -178,7 +181,7 @@ Status Replay::record()
     CW_ASSIGN(std::unique_ptr<Filesystem> fs, open_recording({}));
     Workload workload(*fs, options_.seed, *this);
     snapshots_.push_back({});
-    recorder_.mark(0, "mounted");
+    acknowledge("mounted");
     for (uint32_t commit = 1; commit <= options_.commits; ++commit) {
         CW_TRY(change_members(commit, fs));
         workload.use(*fs);
@@ -199,7 +202,7 @@ Status Replay::record()
             left_at_ = snapshots_.size();
         snapshots_.push_back(workload.state());
         CW_TRY(fs->step(true));
-        recorder_.mark(snapshots_.size() - 1, "acknowledged");
+        acknowledge("acknowledged");
         if (prng_.chance(1, 3))
             CW_TRY(fs->confirm());
         CW_TRY(record_fsyncs(*fs, workload));
@@ -208,13 +211,23 @@ Status Replay::record()
     note_counts(*fs);
     fs.reset();
     recorded_.clear();
+    volume_.reset();
     return {};
+}
+
+// The newest snapshot is durable.
+void Replay::acknowledge(const char* what)
+{
+    recorder_.mark(snapshots_.size() - 1, what);
+    tolerances_.push_back(tolerance_of(read_recorded(volume_->members())));
+    const size_t count = tolerances_.size();
+    report_.tolerance_changes += count > 1 && tolerances_[count - 1] != tolerances_[count - 2] ? 1 : 0;
 }
 
 void Replay::committed_by_operation(DirectoryState state)
 {
     snapshots_.push_back(std::move(state));
-    recorder_.mark(snapshots_.size() - 1, "acknowledged by an operation that waited");
+    acknowledge("acknowledged by an operation that waited");
 }
 
 // As far as it goes before a commit.
@@ -276,7 +289,7 @@ Status Replay::record_fsyncs(Filesystem& fs, Workload& workload)
             clean(fs);
         snapshots_.push_back(workload.state());
         CW_TRY(fs.committer.fsync({kRootInode}, Committer::SyncWhat::kAll));
-        recorder_.mark(snapshots_.size() - 1, "acknowledged fsync");
+        acknowledge("acknowledged fsync");
         workload.use(fs);  // it may have been a commit
     }
     return {};
@@ -479,9 +492,7 @@ void Replay::try_state(ReplayCursor& cursor, const CrashChoice& choice, const Lo
     ++report_.states;
     if (!losses.before.empty() || !losses.after.empty())
         ++report_.losses;
-    size_t acknowledged = 0;
-    for (const RecordedMark& mark : cursor.marks())
-        acknowledged = mark.value;
+    const size_t acknowledged = cursor.marks().back().value;
     const auto is_thin = [&](size_t snapshot) {
         return snapshot < thin_.size() && thin_[snapshot];
     };
@@ -505,6 +516,10 @@ void Replay::try_instant(ReplayCursor& cursor, uint64_t instant, uint64_t budget
     if (cursor.marks().empty())
         return;  // the mount itself is not acknowledged yet; its writes are the same as later ones
     ++report_.instants;
+    const size_t acknowledged = cursor.marks().back().value;
+    tolerance_ = tolerances_[acknowledged];
+    if (acknowledged + 1 < tolerances_.size())
+        tolerance_ = std::min(tolerance_, tolerances_[acknowledged + 1]);
     SubsetPlan plan =
         plan_subsets(cursor, recorder_.device_count(), kExhaustiveWrites, kRandomSubsets, prng_);
     const uint64_t stop_at = report_.states + budget;
@@ -513,8 +528,10 @@ void Replay::try_instant(ReplayCursor& cursor, uint64_t instant, uint64_t budget
         std::swap(plan.choices[i - 1], plan.choices[prng_.below(i)]);
     for (const CrashChoice& choice : plan.choices) {
         try_state(cursor, choice, losses_[0]);
-        for (uint32_t turn = 0; turn < kLossesInTurn && losses_.size() > 1; ++turn) {
-            next_loss_ = next_loss_ % (losses_.size() - 1) + 1;
+        for (uint32_t turn = 0; turn < kLossesInTurn && tolerance_ > 0; ++turn) {
+            do
+                next_loss_ = next_loss_ % (losses_.size() - 1) + 1;
+            while (losses_[next_loss_].before.size() + losses_[next_loss_].after.size() > tolerance_);
             try_state(cursor, choice, losses_[next_loss_]);
         }
         const bool stop = options_.stop_at_violation && report_.violations > 0;
@@ -535,9 +552,8 @@ CrashReport Replay::run()
         for (uint64_t block = 0; options_.resize && block < write.content.size(); ++block)
             if (write.first_block + block >= kMinMemberBytes / kBlockBytes)
                 written_ends_[write.device].insert(write.first_block + block);
-    tolerance_ = std::min(find_profile(options_.shape.data_profile)->tolerance,
-                          find_profile(options_.shape.metadata_profile)->tolerance);
-    losses_ = all_losses(static_cast<uint32_t>(recorder_.device_count()), tolerance_);
+    losses_ = all_losses(static_cast<uint32_t>(recorder_.device_count()),
+                         *std::max_element(tolerances_.begin(), tolerances_.end()));
     ReplayCursor cursor(recorder_);
     const std::vector<uint64_t> instants = recorder_.instants();
     // With too few states for one choice at each instant, instants are left out evenly.

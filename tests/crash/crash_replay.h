@@ -42,6 +42,7 @@ struct CrashReport {
     // Mounts with members back; of those checked, with stale columns; mounts refused for what a member lacks.
     uint64_t returned = 0, stale_returns = 0, refused = 0;
     uint64_t balances = 0;  // that ended, of the workload
+    uint64_t tolerance_changes = 0;  // by balances of the workload
     uint64_t replaced = 0;  // members in service, or by spares; of the workload
     uint64_t resized = 0;  // members that became smaller or larger, of the workload
     uint64_t caught_up = 0;  // mounts that wrote what members had missed, and called them current

@@ -52,7 +52,7 @@ Status Orders::step(Filesystem& fs, Workload& workload)
 void Orders::balance(Filesystem& fs)
 {
     if (!fs.committer.balance.status().active())
-        begin_balance(fs, prng_).ignore();  // there may be no room for it
+        begin_balance(fs, prng_, options_.returning ? 1 : 0).ignore();  // there may be no room for it
     continue_balance(fs, 6, false);
     report_.balances += fs.committer.balance.status().state == BalanceStatus::State::kFinished ? 1 : 0;
 }
@@ -131,7 +131,7 @@ void Orders::resize(Filesystem& fs)
                    why)
             .ignore();  // there may be no room for it
     else
-        begin_balance(fs, prng_).ignore();
+        begin_balance(fs, prng_, 0).ignore();
 }
 
 // A device waits, a member fails, the device takes its place and catches up, and what failed is the device

@@ -124,7 +124,8 @@ const VolumeOperation kOperations[] = {
      [](World& world) {
          return world.fs().clean_step(CleanWhen::kAny) != CleanProgress::kNothing;
      }},
-    {"balance", [](World& world) { return !refused(begin_balance(world.fs(), world.prng)); }, balance_step},
+    {"balance", [](World& world) { return !refused(begin_balance(world.fs(), world.prng, 2)); },
+     balance_step},
     {"add",
      [](World& world) {
          std::string why;

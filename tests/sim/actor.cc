@@ -5,6 +5,7 @@
 #include <linux/falloc.h>
 
 #include "format/items.h"
+#include "format/profile.h"
 
 namespace cowraid::test {
 
@@ -280,7 +281,11 @@ void Actor::balance()
     if (!work.status().active() && prng().chance(1, 2)) {
         world_.in_commit = true;
         world_.note("begin balance");
-        const Status status = begin_balance(fs(), prng());
+        const auto data_tolerates = [&] {
+            return find_profile(fs().volume->profiles().data)->tolerance;
+        };
+        const uint32_t before = data_tolerates();
+        const Status status = begin_balance(fs(), prng(), injector_.hurt().size());
         if (!world_.returned(Event::kCommit))
             return;
         // Where there is no room for it, and too few members, it is refused.
@@ -290,6 +295,8 @@ void Actor::balance()
             return;
         world_.committed();
         world_.events.add(Event::kBalanceBegun);
+        world_.events.add(Event::kBalanceRaises, data_tolerates() > before ? 1 : 0);
+        world_.events.add(Event::kBalanceLowers, data_tolerates() < before ? 1 : 0);
         world_.in_commit = false;
     }
     if (work.status().state != BalanceStatus::State::kRunning)

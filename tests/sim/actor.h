@@ -6,13 +6,14 @@
 #include <vector>
 
 #include "fs/txn/no_wait.h"
+#include "tests/sim/injector.h"
 #include "tests/sim/world.h"
 
 namespace cowraid::test {
 
 class Actor {
 public:
-    explicit Actor(World& world) : world_(world) { }
+    Actor(World& world, const Injector& injector) : world_(world), injector_(injector) { }
 
     // One operation, chosen by chance. Afterwards the world may have failed or lost power.
     void step();
@@ -109,6 +110,7 @@ private:
     void check_data_durable(InodeNumber file);
 
     World& world_;
+    const Injector& injector_;
     InodeNumber filler_;  // 0: none
 };
 

@@ -86,6 +86,8 @@ namespace cowraid::test {
     X(kCleanStep, "step of the cleaner", 10000)                                                              \
     X(kBalanceStep, "steps of a balance", 5000)                                                              \
     X(kBalanceBegun, "balance begun", 500)                                                                   \
+    X(kBalanceRaises, "balance into what tolerates more", 50)                                                \
+    X(kBalanceLowers, "balance into what tolerates less", 30)                                                \
     X(kBalanced, "balance ended", 100)                                                                       \
     X(kBalancePaused, "balance paused", 50)                                                                  \
     X(kBalanceCancelled, "balance cancelled", 20)                                                            \
@@ -116,7 +118,7 @@ namespace cowraid::test {
     X(kMovedBlocks, "blocks moved", 10000)                                                                   \
     X(kEmptiedGroups, "block groups emptied", 200)                                                           \
     X(kJoinedBlocks, "blocks written into rows that hold others", 5000)                                      \
-    X(kRecoveredRows, "rows recovered after a crash", 500)                                                   \
+    X(kRecoveredRows, "rows recovered after a crash", 100)                                                   \
     X(kReconstructed, "blocks reconstructed", 5000)                                                          \
     X(kRepaired, "blocks repaired", 1000)                                                                    \
     X(kCompare, "whole tree compared", 6000)                                                                 \

@@ -53,7 +53,7 @@ uint32_t Injector::some_member()
 
 std::optional<uint32_t> Injector::choose_victim()
 {
-    const uint32_t tolerance = world_.machine.shape().tolerance();
+    const uint32_t tolerance = world_.machine.tolerance();
     if (tolerance == 0 || hurt_.size() > tolerance)
         return std::nullopt;
     if (hurt_.empty() || (hurt_.size() < tolerance && world_.prng.chance(1, 3))) {
@@ -84,7 +84,7 @@ std::optional<uint32_t> Injector::choose_victim_to_lose()
 std::vector<uint32_t> Injector::choose_absent(Absence how)
 {
     std::vector<uint32_t> absent;
-    const uint64_t wanted = world_.prng.between(1, std::max(1u, world_.machine.shape().tolerance()));
+    const uint64_t wanted = world_.prng.between(1, std::max(1u, world_.machine.tolerance()));
     for (uint64_t i = 0; i < wanted; ++i) {
         const std::optional<uint32_t> victim =
             how == Absence::kWritable ? choose_victim_to_lose() : choose_victim();
@@ -183,7 +183,7 @@ void Injector::left_service(uint32_t member)
 void Injector::overload()
 {
     std::set<uint32_t> victims = hurt_;
-    while (victims.size() <= world_.machine.shape().tolerance())
+    while (victims.size() <= world_.machine.tolerance())
         victims.insert(some_member());
     // By the others a member may leave beside one that is hurt, before the volume stops.
     const Event kind =

@@ -4,15 +4,9 @@
 #include <algorithm>
 
 #include "device/assembly.h"
-#include "format/profile.h"
 #include "fs/make_volume.h"
 
 namespace cowraid::test {
-
-uint32_t MachineShape::tolerance() const
-{
-    return std::min(find_profile(data_profile)->tolerance, find_profile(metadata_profile)->tolerance);
-}
 
 void PluggedDisk::perform(IoRequest& request)
 {

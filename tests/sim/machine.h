@@ -2,6 +2,7 @@
 // A simulated machine: members with faults behind one power supply, and the volume mounted from them.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include "fs/filesystem.h"
 #include "sim/fault_device.h"
 #include "sim/sim_device.h"
+#include "tests/support/recorded.h"
 #include "tests/support/sim_volume.h"
 
 namespace cowraid::test {
@@ -26,8 +28,6 @@ struct MachineShape {
 
     // Members that it is made with.
     [[nodiscard]] uint32_t member_count() const { return static_cast<uint32_t>(member_bytes.size()); }
-    // Members that may be hurt at any time.
-    [[nodiscard]] uint32_t tolerance() const;
 };
 
 // Passes on to a disk that outlives it, and remembers where it was written, for aiming at what is in use.
@@ -80,6 +80,11 @@ public:
     [[nodiscard]] bool mounted() const { return fs_ != nullptr; }
     [[nodiscard]] PowerSupply& power() { return power_; }
     [[nodiscard]] const MachineShape& shape() const { return shape_; }
+    // Members that may be hurt now: by the last commit that was acknowledged, and by one that was not and of
+    // which something is on a member.
+    [[nodiscard]] uint32_t tolerance() const { return std::min(acknowledged_tolerance_, tolerance_now()); }
+    // A commit was.
+    void acknowledged() { acknowledged_tolerance_ = tolerance_now(); }
     // Indexes of members.
     [[nodiscard]] std::vector<uint32_t> members() const;
     [[nodiscard]] uint32_t member_count() const { return static_cast<uint32_t>(members().size()); }
@@ -124,6 +129,7 @@ private:
     };
     Disk* make_disk(const std::string& name, uint64_t bytes);
     [[nodiscard]] Strangers strangers() const;
+    [[nodiscard]] uint32_t tolerance_now() const { return tolerance_of(read_recorded(disks())); }
     std::vector<std::unique_ptr<BlockDevice>> plug_in(const std::vector<uint32_t>& absent);
 
     const MachineShape shape_;
@@ -132,6 +138,7 @@ private:
     std::vector<std::unique_ptr<Disk>> disks_;  // all that there ever were: a mount may still use them
     std::vector<Member> members_;
     std::unique_ptr<Filesystem> fs_;
+    uint32_t acknowledged_tolerance_ = UINT32_MAX;
 };
 
 }  // namespace cowraid::test

@@ -38,8 +38,8 @@ public:
     Run(const RunOptions& options, const MachineShape& shape, EventCounts& events)
         : options_(options),
           world_(shape, options.seed, events),
-          actor_(world_),
           injector_(world_),
+          actor_(world_, injector_),
           membership_(world_, injector_)
     {
         if (options.verbose)
@@ -85,8 +85,8 @@ private:
 
     const RunOptions& options_;
     World world_;
-    Actor actor_;
     Injector injector_;
+    Actor actor_;
     Membership membership_;
     std::set<uint32_t> left_out_;  // members that some writable mount went without
     bool interrupted_ = false;  // the last mount ended inside a call

@@ -65,6 +65,7 @@ std::string World::story() const
 void World::mounted()
 {
     commits_ = fs().info().commits;
+    machine.acknowledged();
     references.clear();
 }
 
@@ -73,7 +74,7 @@ bool World::returned(Event commit_kind)
     const uint64_t commits = fs().info().commits;
     if (commits != commits_) {
         commits_ = commits;
-        durable = now;
+        committed();
         events.add(commit_kind);
     }
     return !power_lost() && !failed();

@@ -63,7 +63,11 @@ public:
     // returned(), and compares the result with the model's. True when the call succeeded.
     bool settle(const char* what, Err got, Err expected, Growth growth = Growth::kNone);
     // Everything that was done is durable.
-    void committed() { durable = now; }
+    void committed()
+    {
+        durable = now;
+        machine.acknowledged();
+    }
 
     void hold(InodeNumber inode) { ++references[inode.value]; }
     void let_go(InodeNumber inode, uint64_t count);

@@ -42,6 +42,15 @@ Recorded read_recorded(std::span<const SimDevice* const> members)
     return newest;
 }
 
+uint32_t tolerance_of(const Recorded& recorded)
+{
+    uint32_t tolerance = std::min(find_profile(recorded.superblock.data_profile)->tolerance,
+                                  find_profile(recorded.superblock.metadata_profile)->tolerance);
+    for (const GroupRecord& group : recorded.map.groups)
+        tolerance = std::min(tolerance, find_profile(group.profile)->tolerance);
+    return tolerance;
+}
+
 bool can_spare(const GroupRecord& group, const std::set<uint32_t>& failed)
 {
     uint32_t leaving = 0, stale = 0;

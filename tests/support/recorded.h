@@ -19,6 +19,10 @@ struct Recorded {
 // The newest commit of which superblock and map are on a member, behind every cache.
 Recorded read_recorded(std::span<const SimDevice* const> members);
 
+// As many members may be lost as the weakest block group tolerates, of those that there are and those that
+// would be made: while a balance converts them, as the weaker profile does.
+uint32_t tolerance_of(const Recorded& recorded);
+
 // The rule for members that fail, by index: while every group can do without them, and more than half of the
 // members are left, they leave service; beyond that the volume stops. A group can do without as many columns
 // as its profile tolerates, those that missed writes among them.

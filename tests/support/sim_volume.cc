@@ -94,12 +94,12 @@ void SimVolume::power_cut(Prng& prng, const PowerCutOptions& options)
 
 namespace {
 
-// One that tolerates as much and that the volume has members for; itself where there is no other.
-ProfileId other_profile(const Volume& volume, ProfileId now, Prng& prng)
+// One that tolerates so much and that the volume has members for; itself where there is no other.
+ProfileId other_profile(const Volume& volume, ProfileId now, uint32_t tolerance, Prng& prng)
 {
     std::vector<ProfileId> others;
     for (const Profile& profile : profiles())
-        if (profile.id != now && profile.tolerance == find_profile(now)->tolerance &&
+        if (profile.id != now && profile.tolerance == tolerance &&
             profile.min_members <= volume.superblock().members.size())
             others.push_back(profile.id);
     return others.empty() ? now : others[prng.below(others.size())];
@@ -107,7 +107,7 @@ ProfileId other_profile(const Volume& volume, ProfileId now, Prng& prng)
 
 }  // namespace
 
-Status begin_balance(Filesystem& fs, Prng& prng)
+Status begin_balance(Filesystem& fs, Prng& prng, size_t lacking)
 {
     BalanceOptions options;
     options.profiles = fs.volume->profiles();
@@ -116,9 +116,18 @@ Status begin_balance(Filesystem& fs, Prng& prng)
     if (!options.convert || prng.chance(1, 2))
         options.content |= kGroupMetadata | kGroupSystem;
     if (options.convert) {
-        options.profiles.data = other_profile(*fs.volume, options.profiles.data, prng);
+        const auto choose = [&](ProfileId now, uint32_t wanted) {
+            const uint32_t tolerance = find_profile(now)->tolerance;
+            const bool crosses = (tolerance == 1 && wanted == 2) || (tolerance == 2 && wanted == 1);
+            return other_profile(*fs.volume, now, crosses ? wanted : tolerance, prng);
+        };
+        const uint32_t now = find_profile(options.profiles.data)->tolerance;
+        const bool crosses = (now == 1 || (now == 2 && lacking <= 1)) && prng.chance(1, 2);
+        options.force = crosses;
+        const uint32_t wanted = crosses ? 3 - now : 0;
+        options.profiles.data = choose(options.profiles.data, wanted);
         if ((options.content & kGroupMetadata) != 0)
-            options.profiles.metadata = other_profile(*fs.volume, options.profiles.metadata, prng);
+            options.profiles.metadata = choose(options.profiles.metadata, wanted);
     }
     std::string why;
     return fs.committer.balance.start(options, why);

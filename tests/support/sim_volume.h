@@ -80,9 +80,10 @@ private:
 
 MountOptions manual_options();
 
-// Begins a balance by chance: of data, and perhaps nodes, into another profile that tolerates as much, or of
-// everything. kBusy: one is under way.
-Status begin_balance(Filesystem& fs, Prng& prng);
+// Begins a balance by chance: of data, and perhaps nodes, into another profile, or of everything. What
+// tolerates one or two members may become what tolerates the other number, but not fewer than `lacking`, the
+// members that are away or damaged, or may be. kBusy: one is under way.
+Status begin_balance(Filesystem& fs, Prng& prng, size_t lacking);
 // Steps of it, with the commits that it asks for if `commits`, until it ends or has to wait.
 void continue_balance(Filesystem& fs, int steps, bool commits);
 
