@@ -213,12 +213,14 @@ void Replace::note_end(const ReplaceStatus& ended)
 {
     MutexLock lock(mutex_);
     last_ = ended;
+    if (const uint64_t rate = measured_rate(ended.copy.bytes_done, ended.copy.run_ms); rate > 0)
+        rate_ = rate;
 }
 
 uint64_t Replace::rate() const
 {
     MutexLock lock(mutex_);
-    return last_.copy.bytes_done * 1000 / std::max<uint64_t>(1, last_.copy.run_ms);
+    return rate_;
 }
 
 // Of this pass and those before it.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "fs/maintain/balance_plan.h"
 #include "fs/maintain/scrub.h"
 
 namespace cowraid {
@@ -49,7 +50,7 @@ public:
     // The source stays. kInvalid: nothing is under way.
     Status cancel(std::string& why);
     [[nodiscard]] ReplaceStatus status();
-    // Bytes a second of the last one that ended in this mount; 0: none did, or it copied nothing.
+    // As measured_rate() of the last one that ended in this mount and told it; 0: none did.
     [[nodiscard]] uint64_t rate() const;
 
     // That member cannot be copied, as far as this mount knows, or nobody wants it: no spare is used for it.
@@ -98,6 +99,7 @@ private:
     mutable Mutex mutex_{LockRank::kLeaf};
     CondVar changed_;
     ReplaceStatus last_ CW_GUARDED_BY(mutex_);  // that ended in this mount
+    uint64_t rate_ CW_GUARDED_BY(mutex_) = 0;
     ScrubStatus passes_ CW_GUARDED_BY(mutex_);  // that ended before the one that runs
     bool pass_begun_ CW_GUARDED_BY(mutex_) = false;  // one that is not among them
     bool idle_ CW_GUARDED_BY(mutex_) = false;

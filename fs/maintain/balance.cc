@@ -113,8 +113,8 @@ void Balance::enter(State state, const BalanceRecord& record, const VolumeProfil
     status_.profiles = profiles;
     if (!status_.active()) {
         status_.ended = was_active ? static_cast<uint64_t>(std::time(nullptr)) : 0;
-        if (status_.moved_bytes > 0)
-            status_.rate = status_.moved_bytes * 1000 / std::max<uint64_t>(1, status_.run_ms);
+        if (const uint64_t rate = measured_rate(status_.moved_bytes, status_.run_ms); rate > 0)
+            status_.rate = rate;
         return;
     }
     status_.content = record.content & kAllContent;

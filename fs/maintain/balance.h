@@ -53,7 +53,7 @@ struct BalanceStatus {
     uint64_t groups_total = 0;  // the most that this mount saw left
     // What this mount moved of it, and how long it ran meanwhile: pauses left out.
     uint64_t moved_bytes = 0, run_ms = 0;
-    uint64_t rate = 0;  // bytes a second, of the last one that ended and moved something; 0: none
+    uint64_t rate = 0;  // as measured_rate() of the last one that ended and told it; 0: none
     uint64_t groups_stuck = 0;  // with blocks that cannot be moved
     uint64_t damaged_blocks = 0;  // that the list of damage has, of the whole volume
     bool waits_for_room = false;  // nothing goes on before space comes free

@@ -121,6 +121,20 @@ TEST_CASE("balance: before its first step, and the first one of a mount, it is k
     CHECK(begun.bytes_left >= 5 * kMiB);
     CHECK(finish(volume.fs()).state == State::kFinished);
     require_contents(volume.fs(), contents);
+    // What is that small tells nothing of how long the next one takes.
+    CHECK(volume.fs().committer.balance.status().moved_bytes >= 5 * kMiB);
+    REQUIRE_MESSAGE(volume.fs().committer.balance.plan(options, plan, why).ok(), why);
+    CHECK(plan.rate == 0);
+}
+
+TEST_CASE("balance: its rate is told by what is large and takes long enough")
+{
+    CHECK(measured_rate(64 * kMiB, 4000) == 16 * kMiB);
+    CHECK(measured_rate(64 * kMiB, 3000) == 64 * kMiB / 3);
+    CHECK(measured_rate(64 * kMiB - 1, 4000) == 0);
+    CHECK(measured_rate(100 * kMiB, 2999) == 0);
+    CHECK(measured_rate(kMiB, 60000) == 0);
+    CHECK(measured_rate(0, 0) == 0);
 }
 
 TEST_CASE("balance: killed after any number of steps it goes on by itself")

@@ -351,7 +351,8 @@ int print_plan(const CommandOptions& options, const BalancePlan& plan, const cha
             print_field(name, "needs " + size(room.needed) + ", has " + size(room.there));
     if (plan.moved_bytes != 0)
         print_field("Takes:", plan.rate == 0 ? std::string("not known: no ") + work +
-                                                   " has ended since the volume was mounted"
+                                                   " that was long enough to tell has ended since the "
+                                                   "volume was mounted"
                                              : duration_text(plan.moved_bytes / plan.rate * 1000) + ", at " +
                                                    size(plan.rate) + "/s as the last " + work);
     print_field("May be lost:", count_text(plan.tolerance_before, "device") + " now, " +
