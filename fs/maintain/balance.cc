@@ -97,7 +97,17 @@ Balance::Balance(Store& store, const EmptyGroups& empty_groups, CommitOrders& or
 
 uint64_t Balance::run_ms() const
 {
-    return status_.run_ms + (status_.state == State::kRunning ? monotonic_ms() - running_since_ms_ : 0);
+    const bool runs = status_.state == State::kRunning && !status_.waits_for_room;
+    return status_.run_ms + (runs ? monotonic_ms() - running_since_ms_ : 0);
+}
+
+void Balance::set_waits_for_room(bool waits, uint64_t since_ms)
+{
+    if (status_.waits_for_room == waits)
+        return;
+    status_.run_ms = run_ms();
+    running_since_ms_ = since_ms;
+    status_.waits_for_room = waits;
 }
 
 // `started`: of one that begins now.

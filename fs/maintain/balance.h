@@ -51,7 +51,7 @@ struct BalanceStatus {
     uint64_t bytes_total = 0, bytes_left = 0;  // in use in the groups that it empties: when it began, and now
     uint64_t groups_left = 0;  // of them
     uint64_t groups_total = 0;  // the most that this mount saw left
-    // What this mount moved of it, and how long it ran meanwhile: pauses left out.
+    // What this mount moved of it, and how long it ran meanwhile: pauses, and waiting for room, left out.
     uint64_t moved_bytes = 0, run_ms = 0;
     uint64_t rate = 0;  // as measured_rate() of the last one that ended and told it; 0: none
     uint64_t groups_stuck = 0;  // with blocks that cannot be moved
@@ -97,6 +97,7 @@ private:
     void enter(BalanceStatus::State state, const BalanceRecord& record, const VolumeProfiles& profiles,
                uint64_t started = 0);
     [[nodiscard]] uint64_t run_ms() const CW_REQUIRES(mutex_);
+    void set_waits_for_room(bool waits, uint64_t since_ms) CW_REQUIRES(mutex_);
     Status make_record(const BalanceOptions& options, BalanceRecord& record, std::string& why);
     Status choose_groups(const BalanceOptions& options, BalanceRecord& record, std::string& why);
     // balance_plan.cc. Whether it may begin; change nothing.

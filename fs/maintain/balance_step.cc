@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "fs/maintain/balance.h"
 #include "fs/txn/group_planning.h"
@@ -164,14 +165,14 @@ bool Balance::end_member(const BalanceRecord& record)
 
 CleanProgress Balance::move_data(uint64_t bytes)
 {
-    const uint64_t before = cleaner_.counts().moved_blocks;
+    const uint64_t before = cleaner_.counts().moved_blocks, began_ms = monotonic_ms();
     const CleanProgress progress = cleaner_.step({.when = CleanWhen::kBalance, .bytes = bytes});
     const uint64_t moved_bytes = (cleaner_.counts().moved_blocks - before) * kBlockBytes;
     MutexLock lock(mutex_);
     status_.moved_bytes += moved_bytes;
     status_.bytes_left -= std::min(status_.bytes_left, moved_bytes);
     if (moved_bytes > 0)
-        status_.waits_for_room = false;
+        set_waits_for_room(false, began_ms);
     return progress;
 }
 
@@ -216,7 +217,7 @@ CleanProgress Balance::step(uint64_t bytes)
         progress = CleanProgress::kNeedsCommit;
     }
     MutexLock lock(mutex_);
-    status_.waits_for_room = progress == CleanProgress::kNothing;
+    set_waits_for_room(progress == CleanProgress::kNothing, monotonic_ms());
     return progress;
 }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A balance that is let begin ends, however full the volume is; one that would not end is refused.
+#include <unistd.h>
+
 #include "tests/filesystem/volume_contents.h"
 #include "tests/filesystem/volume_shapes.h"
 
@@ -193,4 +195,38 @@ TEST_CASE("balance: groups of too many present members are not promised those th
     // Of two a group of raid5 can be made.
     REQUIRE(start_balance(volume.fs(), {.profiles = profiles, .content = kGroupData}).ok());
     CHECK(finish(volume.fs()).state == State::kFinished);
+}
+
+TEST_CASE("balance: the time that it waits for room is none that it ran")
+{
+    SimVolume volume(four_of(ProfileId::kRaid5));
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    const BalanceOptions options = conversion(ProfileId::kRaid6);
+    const uint32_t files = fill_as_far_as_it_fits(fs, options, random_content(prng, kFileBytes));
+    REQUIRE(start_balance(fs, options).ok());
+    std::string why;
+    REQUIRE_MESSAGE(fs.committer.offline_member({4}, why).ok(), why);
+    Balance& balance = fs.committer.balance;
+    const auto step = [&] {
+        if (fs.balance_step() == CleanProgress::kNeedsCommit)
+            REQUIRE(fs.step(true).ok());
+    };
+    for (int count = 0; count < 20000 && !balance.status().waits_for_room; ++count)
+        step();
+    const BalanceStatus waits = balance.status();
+    REQUIRE(waits.waits_for_room);
+    for (int count = 0; count < 5; ++count) {
+        usleep(40000);
+        step();
+    }
+    CHECK(balance.status().waits_for_room);
+    CHECK(balance.status().run_ms == waits.run_ms);
+    for (uint32_t file = 0; file < files; ++file)
+        REQUIRE(fs.names.unlink(kRoot, name_of(file)).ok());
+    REQUIRE(fs.step(true).ok());
+    const BalanceStatus ended = finish(fs);
+    CHECK(ended.state == State::kFinished);
+    CHECK_FALSE(ended.waits_for_room);
 }

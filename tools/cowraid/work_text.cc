@@ -13,6 +13,8 @@ namespace {
 
 using Balancing = BalanceStatus::State;
 
+constexpr const char* kWaitsForRoom = "waits for room: remove files, or add devices";
+
 uint64_t bytes_done(const BalanceStatus& status)
 {
     return status.bytes_total - std::min(status.bytes_total, status.bytes_left);
@@ -46,7 +48,7 @@ std::string balance_result(const BalanceStatus& status)
                "cowraid status -v names the files: restore or delete them, then repeat it" +
                (status.member.value != 0 ? "; the member stays as it is" : "");
     if (status.waits_for_room && status.state == Balancing::kRunning)
-        return "waits for room: remove files, or add devices";
+        return kWaitsForRoom;
     if (status.state == Balancing::kFinished && status.shrink_bytes != 0)
         return "done; what is behind that on the device is nobody's";
     if (status.state == Balancing::kFinished && status.member.value != 0 && status.has_device)
@@ -103,6 +105,8 @@ WorkProgress progress_of(uint64_t done_bytes, uint64_t total_bytes, uint64_t run
 
 std::string rate_text(const WorkProgress& progress, SizeStyle sizes)
 {
+    if (!progress.awaits.empty())
+        return "not known";
     std::string notes = progress.limit == 0 ? "" : "limit " + size_text(progress.limit, sizes) + "/s";
     if (progress.held_back)
         notes += std::string(notes.empty() ? "" : ", ") + "held back by foreground load";
@@ -113,7 +117,7 @@ namespace {
 
 bool left_is_known(const WorkProgress& progress)
 {
-    return progress.rate > 0 || progress.percent == 100;
+    return progress.awaits.empty() && (progress.rate > 0 || progress.percent == 100);
 }
 
 std::string left_text(const WorkProgress& progress)
@@ -125,7 +129,8 @@ std::string left_text(const WorkProgress& progress)
 
 std::string progress_text(const WorkProgress& progress, SizeStyle sizes)
 {
-    return std::to_string(progress.percent) + "% done, " + rate_text(progress, sizes) + ", " +
+    return std::to_string(progress.percent) + "% done, " +
+           (progress.awaits.empty() ? rate_text(progress, sizes) + ", " : "") +
            (left_is_known(progress) ? duration_text(progress.left_ms) + " left" : "time left not known");
 }
 
@@ -163,6 +168,8 @@ WorkProgress balance_progress(const BalanceStatus& status)
     progress.percent = static_cast<unsigned>(percent_share(bytes_done(status), status.bytes_total));
     progress.running = status.state == Balancing::kRunning;
     progress.held_back = status.held_back;
+    if (progress.running && status.waits_for_room)
+        progress.awaits = kWaitsForRoom;
     if (status.groups_stuck > 0)
         progress.percent = std::min(progress.percent, 99u);
     else if (status.state == Balancing::kFinished)

@@ -68,6 +68,24 @@ TEST_CASE("the pace of a balance is what this mount moved while it ran")
           "running, converts data to raid6 and metadata to raid1c3, 75% done, 0.00B/s, time left not known");
 }
 
+TEST_CASE("of a balance that waits for room nobody knows when it ends")
+{
+    use_utc();
+    BalanceStatus status = remounted_balance();
+    status.waits_for_room = true;
+    CHECK(balance_summary(status) ==
+          "running, converts data to raid6 and metadata to raid1c3, 75% done, time "
+          "left not known; waits for room: remove files, or add devices");
+    const std::string text = balance_text(status, SizeStyle::kIec);
+    CHECK(text.find("Rate:              not known\n") != std::string::npos);
+    CHECK(text.find("Time left:         not known\n") != std::string::npos);
+    CHECK(text.find("Result:            waits for room: remove files, or add devices\n") !=
+          std::string::npos);
+    CHECK(balance_progress(status).awaits == "waits for room: remove files, or add devices");
+    status.state = BalanceStatus::State::kPaused;
+    CHECK(balance_progress(status).awaits.empty());
+}
+
 TEST_CASE("what is said of a scrub begins as btrfs scrub status")
 {
     use_utc();
