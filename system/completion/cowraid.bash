@@ -109,4 +109,4 @@ _cowraid() {
     [[ ${COMPREPLY[0]} != /* ]] || compopt -o filenames 2>/dev/null
 }
 
-complete -o default -F _cowraid cowraid mkfs.cowraid mount.cowraid umount.fuse.cowraid
+complete -o default -F _cowraid cowraid fsck.cowraid mkfs.cowraid mount.cowraid umount.fuse.cowraid

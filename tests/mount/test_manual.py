@@ -14,7 +14,7 @@ from man_page import commands_of
 
 PAGES = TOOLS.parent / "system"
 COMPLETION = ROOT / "system" / "completion"
-PROGRAMS = ("cowraid", "mkfs.cowraid", "mount.cowraid", "umount.fuse.cowraid")
+PROGRAMS = ("cowraid", "fsck.cowraid", "mkfs.cowraid", "mount.cowraid", "umount.fuse.cowraid")
 COMMANDS = [name for name, _ in commands_of(TOOLS / "cowraid")]
 COMMANDS_MIN = 26
 NAMED = re.compile(r"(?:^\.B |\\fB)cowraid ([a-z]+)(?: ([a-z]+))?", re.MULTILINE)

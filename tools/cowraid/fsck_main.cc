@@ -22,6 +22,16 @@ bool exists(const std::string& path)
     return stat(path.c_str(), &info) == 0;
 }
 
+void print_help()
+{
+    for (const char* const line :
+         {"Usage: fsck.cowraid [OPTION...] DEVICE...",
+          "fsck.cowraid does nothing: a mount recovers by itself. To look for damage use cowraid check.", "",
+          "  -a, -f, -n, -p, -y     accepted as of other programs that fsck(8) calls; mean nothing",
+          "      --help             say this"})
+        cowraid::print_line(stdout, "%s", line);
+}
+
 }  // namespace
 
 int main(int argc, char** argv)
@@ -29,8 +39,7 @@ int main(int argc, char** argv)
     for (int i = 1; i < argc; ++i) {
         std::string why;
         if (std::string_view(argv[i]) == "--help")
-            cowraid::print_line(stdout, "fsck.cowraid does nothing: a mount recovers by itself. To look for "
-                                        "damage use cowraid check.");
+            print_help();
         if (argv[i][0] == '-')
             continue;
         const auto spec = cowraid::parse_volume_spec({argv[i]}, why);
