@@ -172,6 +172,12 @@ bool shares_epoch(const Superblock& head, const Superblock& other)
     });
 }
 
+std::string stranger_text(const std::string& device, const std::string& place)
+{
+    return device + " says it is " + place + ", but it may belong to another volume of the same uuid, or " +
+           kForgotten + "; look at its members with cowraid filesystem show before anything is written to it";
+}
+
 std::optional<Generation> missed_from(const RingReading& head_reading, const Superblock& other)
 {
     const Superblock& head = head_reading.valid.front();

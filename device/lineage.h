@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <span>
+#include <string>
 
 #include "device/superblock_store.h"
 #include "format/superblock_codec.h"
@@ -29,6 +30,9 @@ bool shares_epoch(const Superblock& head, const Superblock& other);
 // older state, or on without what it was at.
 inline constexpr const char* kForgotten = "was away for more degraded mounts than the volume remembers";
 inline constexpr const char* kOfLaterCommit = "was at a later commit than the members";
+
+// What is said of a device without such an epoch that says it is `place`, like "member 1".
+std::string stranger_text(const std::string& device, const std::string& place);
 
 // The first commit whose writes the member behind `other` may have missed; none when it took part in all of
 // them. `other` must follow head's newest, and its member must have a line in head's table.

@@ -100,13 +100,10 @@ private:
                                            [](const RingReading& one, const RingReading& other) {
                                                return newer_commit(other.valid.front(), one.valid.front());
                                            });
-        if (follows(*head, own_, all) && shares_epoch(head->valid.front(), newest()))
-            return {};
+        if (!shares_epoch(head->valid.front(), newest()))
+            return refuse(Err::kInvalid, why, stranger_text(name_, member_text(id())));
         if (follows(*head, own_, all))
-            return refuse(Err::kInvalid, why,
-                          name_ + " " + kForgotten + ", or is another device that says it is " +
-                              member_text(id()) + "; cowraid replace start -f " + std::to_string(id().value) +
-                              " " + name_ + " makes it the member");
+            return {};
         return refuse(Err::kInvalid, why,
                       "split brain: " + name_ + " and " + in_service +
                           " were each written without the other. To keep what is mounted: cowraid replace "

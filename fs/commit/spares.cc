@@ -112,10 +112,11 @@ private:
                           (device_ ? std::string(device_->name()) + " was " + text() : "it is a spare") +
                               " and is none of this volume; cowraid device add -f makes it a new member or "
                               "spare");
-        const bool later = newer_commit(own_, head);
-        if (later || !shares_epoch(head, own_))
+        if (!shares_epoch(head, own_))
+            return refuse(Err::kInvalid, why, stranger_text(device_->name(), text()));
+        if (newer_commit(own_, head))
             return refuse(Err::kInvalid, why,
-                          std::string(device_->name()) + " " + (later ? kOfLaterCommit : kForgotten) +
+                          std::string(device_->name()) + " " + kOfLaterCommit +
                               ", or is another device that says it is " + text() +
                               "; cowraid device remove " + std::to_string(id().value) +
                               ", then cowraid device add -f --spare, make it one again");

@@ -522,9 +522,9 @@ TEST_CASE("spares: uuids do not make a device a spare or a member, an epoch of t
     std::string why;
     CHECK(volume.fs().committer.online_member({}, volume.borrow_one(forged), why).err() == Err::kInvalid);
     CHECK(why ==
-          "member6 was away for more degraded mounts than the volume remembers, or is another device "
-          "that says it is spare 5; cowraid device remove 5, then cowraid device add -f --spare, make it "
-          "one again");
+          "member6 says it is spare 5, but it may belong to another volume of the same uuid, or was away for "
+          "more degraded mounts than the volume remembers; look at its members with cowraid filesystem show "
+          "before anything is written to it");
     why.clear();
     REQUIRE_MESSAGE(volume.fs().committer.online_member({}, volume.borrow_one(device), why).ok(), why);
     REQUIRE(volume.unmount().ok());
@@ -532,8 +532,10 @@ TEST_CASE("spares: uuids do not make a device a spare or a member, an epoch of t
     mount(volume, spare_options(), {forged});
     CHECK(volume.fs().volume->degraded());
     CHECK(volume.fs().committer.online_member({}, volume.borrow_one(0), why).err() == Err::kInvalid);
-    CHECK(why.find("or is another device that says it is member 1; cowraid replace start -f 1 member1") !=
-          std::string::npos);
+    CHECK(
+        why.starts_with("member1 says it is member 1, but it may belong to another volume of the same uuid"));
+    CHECK(why.find("look at its members with cowraid filesystem show") != std::string::npos);
+    CHECK(why.find("-f") == std::string::npos);
     REQUIRE(volume.fs().committer.replace_member({1}, volume.borrow_one(0), why).ok());
     catch_up(volume.fs());
     require_contents(volume.fs(), contents);
