@@ -191,9 +191,9 @@ def test_how_it_is_asked_for(make_volume):
             (["start", "-dlimits=2"], 2, "no filter 'limits=2'"),
             (["start", "-dusage=101"], 2, "no filter 'usage=101'"),
             (["--metadata", "raid1c4"], 1, "raid1c4 needs 4 devices"),
-            (["pause"], 1, "no balance is running"),
-            (["resume"], 1, "no balance is paused"),
-            (["cancel"], 1, "no balance is running or paused")):
+            (["pause"], 2, "no balance is running"),
+            (["resume"], 2, "no balance is paused"),
+            (["cancel"], 2, "no balance is running or paused")):
         said = balance(volume, *arguments, check=False)
         assert (said.returncode, text in said.stderr) == (code, True), said.stderr
     assert state(volume)["state"] == "none"

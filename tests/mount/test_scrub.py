@@ -314,7 +314,7 @@ def test_start_pause_resume_cancel(volume):
     assert "no scrub was made" in none
     for command in ("pause", "resume", "cancel"):
         refused = tool("cowraid", "scrub", command, volume.mount_point, check=False)
-        assert refused.returncode == 1 and "no scrub is" in refused.stderr
+        assert refused.returncode == 2 and "no scrub is" in refused.stderr
     (volume.mount_point / "file").write_bytes(random_content(64 << 20))
     tool("cowraid", "filesystem", "sync", volume.mount_point)
     started = tool("cowraid", "scrub", "start", "--limit", "16m", volume.mount_point)

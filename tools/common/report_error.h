@@ -16,6 +16,7 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
 inline constexpr int kExitFindings = 3;  // something is damaged or lost, and stays so
+inline constexpr int kExitNotRunning = 2;  // there is nothing to be paused, resumed, cancelled; as of btrfs
 // cowraid status --check, as mdadm --detail --test has them.
 inline constexpr int kExitDegraded = 1;
 inline constexpr int kExitFaulted = 2;

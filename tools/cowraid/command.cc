@@ -165,6 +165,12 @@ int command_failed(const CommandOptions& options, Err err, const std::string& wh
     return kExitFailed;
 }
 
+int change_failed(const CommandOptions& options, Err err, const std::string& why)
+{
+    command_failed(options, err, why);
+    return err == Err::kInvalid ? kExitNotRunning : kExitFailed;
+}
+
 bool write_all(int fd, std::string_view text)
 {
     while (!text.empty()) {

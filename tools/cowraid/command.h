@@ -92,6 +92,9 @@ bool parse_common(int argc, char** argv, const char* operands_doc, const char* d
 
 // Prints what went wrong and returns kExitFailed.
 int command_failed(const CommandOptions& options, Err err, const std::string& why);
+// The same of work that was to be paused, resumed or cancelled: kExitNotRunning for kInvalid, by which the
+// daemon says that there is none.
+int change_failed(const CommandOptions& options, Err err, const std::string& why);
 // Writes all of it. False: errno says why not.
 bool write_all(int fd, std::string_view text);
 // Exactly one operand. False: said so.

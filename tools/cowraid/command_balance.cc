@@ -298,8 +298,15 @@ int run_action(int argc, char** argv, CommandOptions options, const char* doc, c
     if (!client.ok())
         return command_failed(options, client.err(), why);
     const auto status = ask_balance(*client, action, why);
-    if (!status.ok())
-        return command_failed(options, status.err(), why);
+    if (!status.ok()) {
+        // One that is paused may not be resumed for other reasons.
+        std::string ignored;
+        const auto now = ask_balance_status(*client, ignored);
+        const bool may_be_resumed =
+            std::string_view(action) == "resume" && now.ok() && now->state == State::kPaused;
+        return may_be_resumed ? command_failed(options, status.err(), why)
+                              : change_failed(options, status.err(), why);
+    }
     const auto mounted = client->mounted_volume();
     if (!mounted.ok())
         return command_failed(options, mounted.err(), why);
@@ -395,12 +402,15 @@ int command_balance_status(int argc, char** argv, CommandOptions options)
 
 int command_balance_pause(int argc, char** argv, CommandOptions options)
 {
-    return run_action(argc, argv, std::move(options), "Let the balance rest; mounts leave it so.", "pause");
+    return run_action(argc, argv, std::move(options),
+                      "Let the balance rest; mounts leave it so.\vExit code 2, too: no balance is running.",
+                      "pause");
 }
 
 int command_balance_resume(int argc, char** argv, CommandOptions options)
 {
-    return run_action(argc, argv, std::move(options), "Let a paused balance go on.", "resume");
+    return run_action(argc, argv, std::move(options),
+                      "Let a paused balance go on.\vExit code 2, too: no balance is paused.", "resume");
 }
 
 int command_balance_cancel(int argc, char** argv, CommandOptions options)
@@ -408,7 +418,7 @@ int command_balance_cancel(int argc, char** argv, CommandOptions options)
     return run_action(
         argc, argv, std::move(options),
         "End the balance. What was moved stays where it is, block groups that are marked are still emptied; "
-        "new ones are made as it said.",
+        "new ones are made as it said.\vExit code 2, too: no balance is running or paused.",
         "cancel");
 }
 

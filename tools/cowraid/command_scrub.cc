@@ -204,7 +204,7 @@ int run_simple(int argc, char** argv, CommandOptions options, const char* doc, c
         return command_failed(options, client.err(), why);
     const auto status = ask(*client, command, nullptr, why);
     if (!status.ok())
-        return command_failed(options, status.err(), why);
+        return change_failed(options, status.err(), why);
     print(*client, options, *status);
     return kExitOk;
 }
@@ -283,17 +283,21 @@ int command_scrub_status(int argc, char** argv, CommandOptions common)
 
 int command_scrub_pause(int argc, char** argv, CommandOptions options)
 {
-    return run_simple(argc, argv, std::move(options), "Let the scrub rest where it is.", "scrub-pause");
+    return run_simple(argc, argv, std::move(options),
+                      "Let the scrub rest where it is.\vExit code 2, too: no scrub is running.",
+                      "scrub-pause");
 }
 
 int command_scrub_resume(int argc, char** argv, CommandOptions options)
 {
-    return run_simple(argc, argv, std::move(options), "Let a paused scrub go on.", "scrub-resume");
+    return run_simple(argc, argv, std::move(options),
+                      "Let a paused scrub go on.\vExit code 2, too: no scrub is paused.", "scrub-resume");
 }
 
 int command_scrub_cancel(int argc, char** argv, CommandOptions options)
 {
-    return run_simple(argc, argv, std::move(options), "End the scrub.", "scrub-cancel");
+    return run_simple(argc, argv, std::move(options),
+                      "End the scrub.\vExit code 2, too: no scrub is running or paused.", "scrub-cancel");
 }
 
 }  // namespace cowraid
