@@ -4,6 +4,7 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import threading
@@ -349,6 +350,20 @@ def test_start_pause_resume_cancel(volume):
         assert paused.returncode == 1 and "a scrub is paused" in paused.stderr
     tool("cowraid", "scrub", "cancel", volume.mount_point)
     assert status_of(volume)["state"] == "cancelled"
+
+
+def test_each_member_is_told_of_at_the_end(volume):
+    (volume.mount_point / "file").write_bytes(random_content(64 << 20))
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    for words in (["start", "-Bd"], ["-d"]):
+        told = tool("cowraid", "scrub", *words, volume.mount_point).stdout
+        parts = told.split("\nScrub device ")
+        assert "Result:           no errors found" in parts[0]
+        assert [part.split()[0] for part in parts[1:]] == list(map(str, volume.devices))
+        for part in parts[1:]:
+            assert re.search(r"^Bytes scrubbed:   [1-9]", part, re.MULTILINE), part
+            assert "Error summary:    no errors found" in part
+    assert "Scrub device" not in tool("cowraid", "scrub", "start", "-B", volume.mount_point).stdout
 
 
 def start_and_wait(volume, *options):

@@ -19,12 +19,15 @@ constexpr int kKeyLimit = 256, kKeyPlan = 260, kKeyOlderThan = 261, kKeyCheck = 
 struct StartOptions {
     CommandOptions common;
     bool wait = false;
+    bool members = false;
     bool given = false;  // how it scrubs
     ScrubOptions scrub;
 };
 
 constexpr argp_option kStartOptions[] = {
     {nullptr, 'B', nullptr, 0, "wait for its end; exit with 3 when something is damaged and stays so", 0},
+    {nullptr, 'd', nullptr, 0, "with -B: at its end each member, too: its state, and what was found on it",
+     0},
     {nullptr, 'r', nullptr, 0, "look only: repair nothing", 0},
     {"limit", kKeyLimit, "SIZE", 0, "read this much of all members per second at most, like 100m", 0},
     {"plan", kKeyPlan, "PLAN", 0,
@@ -89,7 +92,7 @@ error_t parse_start_option(int key, char* argument, argp_state* state)
                        quoted(argument).c_str());
         return 0;
     default:
-        return parse_flags(key, state, options.common, {{'B', &options.wait}});
+        return parse_flags(key, state, options.common, {{'B', &options.wait}, {'d', &options.members}});
     }
 }
 
@@ -164,14 +167,14 @@ int findings_code(const ScrubStatus& status)
     return status.damaged() || (finished && !status.all_well()) ? kExitFindings : kExitOk;
 }
 
-int finish(ControlClient& client, const CommandOptions& options)
+int finish(ControlClient& client, const CommandOptions& options, bool with_members)
 {
     std::string why;
     const auto status = follow_work<ScrubStatus>(client, options, ask_status, scrub_progress,
                                                  "the scrub goes on when it is mounted again", why);
     if (!status.ok())
         return command_failed(options, status.err(), why);
-    print(client, options, *status);
+    const int printed = print(client, options, *status, with_members);
     if (status->state == ScrubState::kRunning)
         print_line(stderr, "cowraid: the scrub goes on; cowraid scrub cancel ends it");
     else if (status->state == ScrubState::kPaused)
@@ -179,6 +182,8 @@ int finish(ControlClient& client, const CommandOptions& options)
     else if (status->state == ScrubState::kCancelled)
         print_line(stderr, "cowraid: the scrub was cancelled");
     const int code = findings_code(*status);
+    if (code == kExitOk && printed != kExitOk)
+        return printed;
     return code == kExitOk && status->state != ScrubState::kFinished ? kExitFailed : code;
 }
 
@@ -233,7 +238,7 @@ int command_scrub(int argc, char** argv, CommandOptions common)
             return command_failed(options.common, started.err(), why);
         print_line(stderr, "cowraid: a scrub is under way already; this is what it does");
     }
-    return finish(*client, options.common);
+    return finish(*client, options.common, options.members);
 }
 
 int command_scrub_start(int argc, char** argv, CommandOptions common)
@@ -253,7 +258,7 @@ int command_scrub_start(int argc, char** argv, CommandOptions common)
     if (!started.ok())
         return command_failed(options.common, started.err(), why);
     if (options.wait)
-        return finish(*client, options.common);
+        return finish(*client, options.common, options.members);
     if (options.common.format == OutputFormat::kJson)
         print_json(encode_scrub(*started).get());
     else
