@@ -6,6 +6,7 @@
     scripts/long_run.py crash PROFILE STATES           10,000 states a shard; each seed is another workload;
                                                        --join: writes in place, --clean: with the cleaner,
                                                        --balance: balances; --returning: members come back;
+                                                       --by-order: one leaves and does while mounted;
                                                        --catch-up: and what they missed is written;
                                                        --log-blocks N: write-intent logs that wrap;
                                                        --change-members: added, replaced, removed;
@@ -43,7 +44,7 @@ SHARD_SECONDS_MAX = 7200
 LINES_SHOWN = 60  # of a shard that violated
 MOUNT_PROGRAMS = ("mkfs.cowraid", "mount.cowraid", "umount.fuse.cowraid", "cowraid")
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
-MODES_OF_CRASH = ("join", "clean", "returning", "catch-up", "balance", "change-members",
+MODES_OF_CRASH = ("join", "clean", "returning", "catch-up", "balance", "by-order", "change-members",
                   "resize", "spares")
 PROGRAMS_OF_KINDS = {"simulator": "tests/simulator", "crash": "tests/crash-replay",
                      "pairs": "tests/volume_test"}

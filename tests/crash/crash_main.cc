@@ -40,6 +40,7 @@ enum Option {
     kChangeMembers = 'a',
     kResize = 'z',
     kSpares = 'h',
+    kByOrder = 'o',
     kLogBlocks = 'l'
 };
 
@@ -101,6 +102,9 @@ error_t parse_option(int key, char* text, argp_state* state)
         return 0;
     case kReturningMembers:
         arguments.crash.returning = true;
+        return 0;
+    case kByOrder:
+        arguments.crash.returning = arguments.crash.by_order = true;
         return 0;
     case kCatchUp:
         arguments.crash.returning = arguments.crash.catch_up = true;
@@ -199,34 +203,49 @@ bool of_unit_tests(CommitMutant mutant)
            (mutant >= CommitMutant::kFirstMissedLeftOut && mutant <= CommitMutant::kSpareTorn);
 }
 
-int run_mutants(CrashOptions options, uint32_t only)
+// What brings out what it does.
+CrashOptions options_for(CommitMutant mutant, CrashOptions options)
+{
+    options.mutant = mutant;
+    options.clean = mutant >= CommitMutant::kEmptyingUnmarked && mutant <= CommitMutant::kLeftoversStay;
+    const bool full_log = mutant == CommitMutant::kFloorBeforeCommit;
+    options.catch_up = mutant == CommitMutant::kCaughtUpUnread;
+    options.returning = options.catch_up || mutant == CommitMutant::kStaleUnrecorded;
+    options.change_members =
+        mutant >= CommitMutant::kNewMemberLast && mutant <= CommitMutant::kRecoveredCopyTrusted;
+    options.resize = mutant >= CommitMutant::kShrunkFirst && mutant <= CommitMutant::kShrunkSlotsStay;
+    options.join_rows = options.returning || full_log || mutant == CommitMutant::kRecoveredCopyTrusted;
+    // Without half of its members raid6 over four cannot be written: nobody could come back.
+    const ProfileId profile = options.returning ? ProfileId::kRaid5 : options.shape.data_profile;
+    options.shape.data_profile = profile;
+    options.shape.metadata_profile = default_metadata_profile(profile, options.shape.member_count);
+    options.shape.intent_log_bytes = full_log ? kMutantLogBytes : 0;
+    return options;
+}
+
+bool is_caught(const CrashOptions& options, const char* beside)
+{
+    const CrashReport report = run_crash_replay(options);
+    printf("mutant %u%s: %s after %llu states: %s\n", static_cast<uint32_t>(options.mutant), beside,
+           report.violations ? "caught" : "SURVIVED", static_cast<unsigned long long>(report.states),
+           report.first_violation.c_str());
+    return report.violations != 0;
+}
+
+int run_mutants(const CrashOptions& options, uint32_t only)
 {
     int survivors = 0;
-    const ProfileId data_profile = options.shape.data_profile;
     for (uint32_t number = 1; number < static_cast<uint32_t>(CommitMutant::kCount); ++number) {
         const auto mutant = static_cast<CommitMutant>(number);
-        if (of_unit_tests(mutant) || mutant == CommitMutant::kNoRoom)
+        if (of_unit_tests(mutant) || mutant == CommitMutant::kNoRoom || (only != 0 && number != only))
             continue;
-        if (only != 0 && number != only)
-            continue;
-        options.mutant = mutant;
-        options.clean = mutant >= CommitMutant::kEmptyingUnmarked && mutant <= CommitMutant::kLeftoversStay;
-        const bool full_log = mutant == CommitMutant::kFloorBeforeCommit;
-        options.catch_up = mutant == CommitMutant::kCaughtUpUnread;
-        options.returning = options.catch_up || mutant == CommitMutant::kStaleUnrecorded;
-        options.change_members =
-            mutant >= CommitMutant::kNewMemberLast && mutant <= CommitMutant::kRecoveredCopyTrusted;
-        options.resize = mutant >= CommitMutant::kShrunkFirst && mutant <= CommitMutant::kShrunkSlotsStay;
-        options.join_rows = options.returning || full_log || mutant == CommitMutant::kRecoveredCopyTrusted;
-        // Without half of its members raid6 over four cannot be written: nobody could come back.
-        const ProfileId profile = options.returning ? ProfileId::kRaid5 : data_profile;
-        options.shape.data_profile = profile;
-        options.shape.metadata_profile = default_metadata_profile(profile, options.shape.member_count);
-        options.shape.intent_log_bytes = full_log ? kMutantLogBytes : 0;
-        const CrashReport report = run_crash_replay(options);
-        printf("mutant %u: %s after %llu states: %s\n", number, report.violations ? "caught" : "SURVIVED",
-               static_cast<unsigned long long>(report.states), report.first_violation.c_str());
-        survivors += report.violations == 0 ? 1 : 0;
+        CrashOptions its = options_for(mutant, options);
+        survivors += is_caught(its, "") ? 0 : 1;
+        if (its.clean || mutant == CommitMutant::kMapAfterSuperblock || mutant == CommitMutant::kMapInPlace) {
+            its.clean = false;
+            its.balance = true;
+            survivors += is_caught(its, " under a balance") ? 0 : 1;
+        }
     }
     return survivors == 0 ? 0 : 1;
 }
@@ -252,6 +271,8 @@ int main(int argc, char** argv)
         {"log-blocks", kLogBlocks, "N", 0, "blocks of the write-intent log of each member", 0},
         {"join", kJoin, nullptr, 0, "write into rows that hold committed blocks", 0},
         {"catch-up", kCatchUp, nullptr, 0, "members come back, and what they missed is written to them", 0},
+        {"by-order", kByOrder, nullptr, 0, "members come back, and one leaves and comes back while mounted",
+         0},
         {"returning", kReturningMembers, nullptr, 0, "members that were away come back", 0},
         {nullptr, 0, nullptr, 0, nullptr, 0}};
     Arguments arguments;

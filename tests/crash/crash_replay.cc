@@ -76,7 +76,8 @@ private:
     Status record();
     void acknowledge(const char* what);
     Result<std::unique_ptr<Filesystem>> open_recording(const std::vector<uint32_t>& absent);
-    Status change_members(uint32_t commit, std::unique_ptr<Filesystem>& fs);
+    Status change_members(uint32_t commit, std::unique_ptr<Filesystem>& fs, Workload& workload);
+    static Status order_member(Filesystem& fs, bool leaves, Workload& workload);
     void note_counts(Filesystem& fs);
     std::string return_members(std::vector<std::unique_ptr<ReplayDevice>>& devices, const Losses& losses,
                                size_t acknowledged);
@@ -146,18 +147,31 @@ void Replay::note_counts(Filesystem& fs)
 }
 
 // A member leaves after a third of the commits, and is back for the last third.
-Status Replay::change_members(uint32_t commit, std::unique_ptr<Filesystem>& fs)
+Status Replay::change_members(uint32_t commit, std::unique_ptr<Filesystem>& fs, Workload& workload)
 {
     const bool leaves = commit == options_.commits / 3;
     if (!options_.returning || (!leaves && commit != options_.commits / 3 * 2))
         return {};
+    if (leaves)
+        left_at_ = snapshots_.size();
+    if (options_.by_order)
+        return order_member(*fs, leaves, workload);
     note_counts(*fs);
     CW_TRY(fs->close());
     fs.reset();
     const std::vector<uint32_t> absent(leaves ? 1 : 0, kReturning);
-    if (leaves)
-        left_at_ = snapshots_.size();
     CW_ASSIGN(fs, open_recording(absent));
+    return {};
+}
+
+// The order is a commit or two.
+Status Replay::order_member(Filesystem& fs, bool leaves, Workload& workload)
+{
+    const MemberId member{kReturning + 1};
+    std::string why;
+    CW_TRY(leaves ? fs.committer.offline_member(member, why)
+                  : fs.committer.online_member(member, nullptr, why).status());
+    workload.note_commit();
     return {};
 }
 
@@ -183,7 +197,7 @@ Status Replay::record()
     snapshots_.push_back({});
     acknowledge("mounted");
     for (uint32_t commit = 1; commit <= options_.commits; ++commit) {
-        CW_TRY(change_members(commit, fs));
+        CW_TRY(change_members(commit, fs, workload));
         workload.use(*fs);
         CW_TRY(workload.change());
         if (commit == kGrowingCommit)

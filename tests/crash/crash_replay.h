@@ -24,6 +24,7 @@ struct CrashOptions {
     bool clean = false;  // the cleaner works all the time, also after recovery
     // A member is away for a third of the commits; members lost before recovery come back after it.
     bool returning = false;
+    bool by_order = false;  // it is taken out of service and called back while mounted
     bool catch_up = false;  // and what they missed is written to them, also after recovery
     bool balance = false;  // balances all the time, also after recovery
     // One is added, removed or replaced by copying, all the time; that goes on after recovery.
