@@ -144,7 +144,7 @@ public:
     Prng& prng;
     Contents contents, durable;
     uint64_t commits = 0;
-    uint32_t added = 0, removals = 0;
+    uint32_t added = 0, removals = 0, grown = 0;
     MemberId offline = kNoMember;  // by order
 };
 
@@ -206,6 +206,7 @@ bool grow_step(World& world)
         std::string why;
         const Result<uint64_t> grown = world.fs().committer.grow_member(member.id, why);
         CHECK_MESSAGE(grown.ok(), why);
+        world.grown += grown.ok() ? 1 : 0;
     }
     return false;
 }
@@ -474,7 +475,7 @@ TEST_CASE("pairs: any two operations at once, beside writers and power cuts")
     Prng prng(seed());
     const char* const text = getenv("COWRAID_PAIR_ROUNDS");
     const int rounds = text == nullptr ? 1 : atoi(text);
-    int pairs = 0, cut = 0;
+    uint32_t pairs = 0, cut = 0, grown = 0;
     for (int round = 0; round < rounds; ++round)
         for (size_t first = 0; first < std::size(kOperations); ++first)
             for (size_t second = first; second < std::size(kOperations); ++second) {
@@ -490,7 +491,9 @@ TEST_CASE("pairs: any two operations at once, beside writers and power cuts")
                 ++pairs;
                 finish_all(world);
                 lose_members(world);
+                grown += world.grown;
             }
     INFO(cut, " of ", pairs, " pairs were cut");
     CHECK(cut * 4 > pairs * 3);
+    CHECK(grown * 15 > pairs);
 }
