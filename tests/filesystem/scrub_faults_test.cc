@@ -4,8 +4,11 @@
 #include <fcntl.h>
 #include <linux/falloc.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <thread>
+
+#include "base/clock.h"
 
 #include "raid56/array_state.h"
 #include "tests/filesystem/scrub_steps.h"
@@ -132,12 +135,18 @@ std::map<std::pair<uint32_t, uint64_t>, MemberCounter> places_in_use(Filesystem&
 // Files are written to, cut, given holes, and removed while somebody has them open.
 class Writer {
 public:
-    Writer(Filesystem& fs, uint64_t seed, Contents& contents) : fs_(fs), prng_(seed), contents_(contents) { }
+    // `syncs`: files are synced, too.
+    Writer(Filesystem& fs, uint64_t seed, Contents& contents, bool syncs = false)
+        : fs_(fs), prng_(seed), contents_(contents), syncs_(syncs)
+    {
+    }
 
     void run()
     {
         for (int change = 0; change < 12; ++change) {
             change_one_in_memory(fs_, prng_, contents_);
+            if (syncs_)
+                overwrite();
             if (prng_.chance(1, 3))
                 cut();
             if (prng_.chance(1, 3))
@@ -153,6 +162,19 @@ private:
     std::map<std::string, std::vector<std::byte>>::iterator some_file()
     {
         return std::next(contents_.begin(), static_cast<ptrdiff_t>(prng_.below(contents_.size())));
+    }
+    // Whole blocks, on the members before anything else happens.
+    void overwrite()
+    {
+        const auto at = some_file();
+        const uint64_t first = round_down(prng_.below(at->second.size()), kBlockBytes);
+        const uint64_t bytes = std::min(prng_.between(1, 6) * kBlockBytes, at->second.size() - first);
+        const std::vector<std::byte> piece = random_content(prng_, bytes);
+        const InodeNumber file = find_file(fs_, at->first);
+        const Status written = fs_.files.write(file, first, piece, {}, {}).status();
+        REQUIRE_MESSAGE(written.ok(), err_text(written.err()));
+        std::copy(piece.begin(), piece.end(), at->second.begin() + static_cast<ptrdiff_t>(first));
+        REQUIRE(fs_.committer.fsync(file, What::kAll).ok());
     }
     // Or made longer.
     void cut()
@@ -199,6 +221,7 @@ private:
     Filesystem& fs_;
     Prng prng_;
     Contents& contents_;
+    const bool syncs_;
     std::vector<std::pair<InodeNumber, std::vector<std::byte>>> open_;
 };
 
@@ -216,6 +239,49 @@ ScrubStatus scrub_beside_writer(Filesystem& fs, Prng& prng, Contents& contents)
     writer.join();
     REQUIRE(status.state == ScrubState::kFinished);
     REQUIRE(fs.step(true).ok());
+    return status;
+}
+
+// By the threads of the volume.
+ScrubStatus scrub_to_its_end(Filesystem& fs)
+{
+    REQUIRE(fs.committer.scrub.start({}).ok());
+    const uint64_t give_up_ms = monotonic_ms() + 120'000;
+    while (fs.committer.scrub.status().state == ScrubState::kRunning && monotonic_ms() < give_up_ms)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const ScrubStatus status = fs.committer.scrub.status();
+    REQUIRE(status.state == ScrubState::kFinished);
+    return status;
+}
+
+// One thread writes and syncs, another one commits, and those of the volume do as they like. `commits`:
+// while the scrub ran, those of the fsync log among them.
+ScrubStatus scrub_beside_threads(Filesystem& fs, Prng& prng, Contents& contents, uint64_t& commits)
+{
+    std::atomic<bool> ends{false};
+    const auto committed = [&] {
+        const VolumeInfo info = fs.info();
+        return info.commits + info.fsync_records;
+    };
+    const uint64_t idle = committed();
+    const uint64_t writer_seed = prng.next();
+    std::thread writer([&] {
+        for (uint64_t turn = 0; turn == 0 || !ends; ++turn)
+            Writer(fs, writer_seed + turn, contents, true).run();
+    });
+    std::thread committing([&] {
+        for (; !ends; std::this_thread::sleep_for(std::chrono::microseconds(200)))
+            REQUIRE(fs.committer.sync().ok());
+    });
+    while (committed() == idle)
+        std::this_thread::yield();
+    const uint64_t before = committed();
+    const ScrubStatus status = scrub_to_its_end(fs);
+    commits += committed() - before;
+    ends = true;
+    writer.join();
+    committing.join();
+    REQUIRE(fs.committer.sync().ok());
     return status;
 }
 
@@ -283,11 +349,14 @@ MemberCounters difference(const MemberCounters& after, const MemberCounters& bef
     return out;
 }
 
-// Every tenth set without a writer, so that all that is found is known.
-void check_fault_set(SimVolume& volume, Prng& prng, uint32_t tolerance, Contents& contents, bool alone)
+// kAlone: all that is found is known. Commits beside the scrub by kThreads.
+enum class Beside : uint8_t { kAlone, kWriter, kThreads };
+
+uint64_t check_fault_set(SimVolume& volume, Prng& prng, uint32_t tolerance, Contents& contents, Beside beside)
 {
     Filesystem& fs = volume.fs();
-    REQUIRE(fs.step(true).ok());
+    const bool alone = beside == Beside::kAlone, threads = beside == Beside::kThreads;
+    REQUIRE((threads ? fs.committer.sync() : fs.step(true)).ok());
     const VolumeInfo before = fs.info();
     SpoiltMembers spoilt;
     while (spoilt.size() < tolerance)
@@ -295,14 +364,18 @@ void check_fault_set(SimVolume& volume, Prng& prng, uint32_t tolerance, Contents
     const auto in_use = alone ? places_in_use(fs) : decltype(places_in_use(fs)){};
     for (auto& [member, what] : spoilt) {
         spoil_blocks(volume, prng, member, what);
-        spoil_rest(volume, prng, member, what);
+        if (!threads)  // they write superblocks meanwhile
+            spoil_rest(volume, prng, member, what);
         REQUIRE_FALSE(what.blocks.empty());
     }
-    const ScrubStatus status = alone ? scrub(fs) : scrub_beside_writer(fs, prng, contents);
+    uint64_t commits = 0;
+    const ScrubStatus status = alone     ? scrub(fs)
+                               : threads ? scrub_beside_threads(fs, prng, contents, commits)
+                                         : scrub_beside_writer(fs, prng, contents);
     CHECK_FALSE(status.damaged());
     CHECK(status.adopted == 0);
     CHECK(status.unverified == 0);
-    require_quiet(scrub(fs));
+    require_quiet(threads ? scrub_to_its_end(fs) : scrub(fs));
     const VolumeInfo after = fs.info();
     CHECK(after.blocks_unrecoverable == 0);
     uint64_t corrected = 0;
@@ -323,6 +396,7 @@ void check_fault_set(SimVolume& volume, Prng& prng, uint32_t tolerance, Contents
     for (const auto& [member, what] : spoilt)
         for (const size_t rule : what.rules)
             volume.cable(member).remove_rule(rule);
+    return commits;
 }
 
 }  // namespace
@@ -346,11 +420,46 @@ TEST_CASE("scrub: random sets of faults in whole volumes beside writers: one pas
         for (uint32_t round = 0; round < divide_up(rounds(), std::size(kCases)); ++round) {
             INFO(find_profile(one.data)->name, " ", find_profile(one.metadata)->name, " seed ", seed(),
                  " round ", round);
-            check_fault_set(volume, prng, find_profile(one.data)->tolerance, contents, round % 10 == 0);
+            check_fault_set(volume, prng, find_profile(one.data)->tolerance, contents,
+                            round % 10 == 0 ? Beside::kAlone : Beside::kWriter);
             if (round % 20 == 0)
                 require_contents(volume.fs(), contents);
         }
         require_contents(volume.fs(), contents);
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume);
+    }
+}
+
+TEST_CASE("scrub: random sets of faults beside threads that write in place, sync and commit")
+{
+    struct Case {
+        ProfileId data, metadata;
+        uint32_t members;
+    };
+    constexpr Case kCases[] = {{ProfileId::kRaid5, ProfileId::kRaid1, 4},
+                               {ProfileId::kRaid6, ProfileId::kRaid1c3, 5},
+                               {ProfileId::kRaid6, ProfileId::kRaid6, 5}};
+    for (const Case& one : kCases) {
+        SimVolume volume({one.members, 96 * kMiB, one.data, one.metadata, kFaultChunkBytes});
+        make_and_mount(volume);
+        Prng prng(seed());
+        Contents contents = fill(volume.fs(), prng, 3 * kMiB);
+        REQUIRE(volume.unmount().ok());
+        MountOptions options;
+        options.join_above = 0;
+        options.commit_seconds = 1;
+        mount(volume, options);
+        uint64_t commits = 0;
+        for (uint32_t round = 0; round < divide_up(rounds(), 25 * std::size(kCases)); ++round) {
+            INFO(find_profile(one.data)->name, " ", find_profile(one.metadata)->name, " seed ", seed(),
+                 " round ", round);
+            commits +=
+                check_fault_set(volume, prng, find_profile(one.data)->tolerance, contents, Beside::kThreads);
+            require_contents(volume.fs(), contents);
+        }
+        CHECK(commits > divide_up(rounds(), 25 * std::size(kCases)));
+        CHECK(volume.fs().info().joined_blocks > 0);
         REQUIRE(volume.unmount().ok());
         require_clean(volume);
     }

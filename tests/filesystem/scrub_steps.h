@@ -52,7 +52,7 @@ inline void rot(SimVolume& volume, Prng& prng, uint32_t member, uint64_t offset)
 // Where block groups begin, on every member.
 inline uint64_t slots_offset(Filesystem& fs)
 {
-    return fs.volume->superblock().members.front().slots_offset;
+    return fs.volume->member_table().front().slots_offset;
 }
 
 }  // namespace cowraid::test
