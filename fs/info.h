@@ -64,8 +64,8 @@ struct VolumeInfo {
     bool read_only = false;
     bool degraded = false;
     std::string read_only_reason;
-    std::string
-        read_only_step;  // what to do about it, or about a mount that is not for writing; empty: as ever
+    // What to do about it, or about a mount that is not for writing; empty: what helps usually.
+    std::string read_only_step;
     std::string degraded_reason;  // of a volume that was opened so
     std::vector<MemberInfo> members;
     std::vector<SpareInfo> spares;

@@ -142,6 +142,7 @@ void RowCopy::solve_others()
         scrub_stripe(call, stripe, rows);
         call_.report.given_up = found.given_up;
         call_.report.lost.insert(call_.report.lost.end(), found.lost.begin(), found.lost.end());
+        call_.report.lost_on[call_.copy->source] += found.lost_on[call_.copy->source];
         call_.report.repaired += found.repaired;
         call_.report.unsettled += found.unsettled;
     }
@@ -215,6 +216,7 @@ Status Array::copy_copies(std::span<CopiedBlocks> pieces, const MemberCopy& copy
         const auto good = std::find_if(block.copies.begin(), block.copies.end(), is_good);
         if (good == block.copies.end()) {
             report.lost.push_back(address_of(*block.copies.front().group, block.copies.front().place));
+            ++report.lost_on[copy.source];
             block.piece->result = Err::kTooManyFaults;
             continue;
         }

@@ -81,8 +81,8 @@ def test_groups_that_cannot_be_emptied(make_volume):
     for number in range(20):
         (volume.mount_point / f"file{number}").write_bytes(random_content(5 << 20))
     volume.unmount()
-    rot(volume, [1], seed=1, share=60)
-    rot(volume, [3], seed=2, share=60)
+    rot(volume, [1], seed=1, share=20)
+    rot(volume, [3], seed=2, share=20)
     volume.mount()
     place = volume.mount_point
     scrub(volume, expect=3)
