@@ -441,7 +441,8 @@ TEST_CASE("scrub: random sets of faults beside threads that write in place, sync
                                {ProfileId::kRaid6, ProfileId::kRaid1c3, 5},
                                {ProfileId::kRaid6, ProfileId::kRaid6, 5}};
     for (const Case& one : kCases) {
-        SimVolume volume({one.members, 96 * kMiB, one.data, one.metadata, kFaultChunkBytes});
+        // Room for nodes, of which the scrub's view of an old commit keeps those that commits free meanwhile.
+        SimVolume volume({one.members, 192 * kMiB, one.data, one.metadata, kFaultChunkBytes});
         make_and_mount(volume);
         Prng prng(seed());
         Contents contents = fill(volume.fs(), prng, 3 * kMiB);
