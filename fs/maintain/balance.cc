@@ -150,7 +150,6 @@ BalanceStatus Balance::status() const
     BalanceStatus status = status_;
     status.run_ms = run_ms();
     status.held_back = status.state == State::kRunning && store_.budget.holds_back();
-    status.damaged_blocks = store_.damage.block_count();
     // The next mount that may write goes on with it.
     if (status.state == State::kRunning && !store_.service.writing())
         status.state = State::kPaused;

@@ -55,7 +55,7 @@ struct BalanceStatus {
     uint64_t moved_bytes = 0, run_ms = 0;
     uint64_t rate = 0;  // as measured_rate() of the last one that ended and told it; 0: none
     uint64_t groups_stuck = 0;  // with blocks that cannot be moved
-    uint64_t damaged_blocks = 0;  // that the list of damage has, of the whole volume
+    uint64_t damaged_blocks = 0;  // that the list of damage has in groups that it empties
     bool waits_for_room = false;  // nothing goes on before space comes free
     bool held_back = false;  // users of the volume go first just now
 

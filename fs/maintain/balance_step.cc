@@ -116,7 +116,9 @@ bool Balance::count_left()
         stuck += stays(numbers) ? 1 : 0;
         waits_for_commit = waits_for_commit || numbers.planned || empty_groups_.waits_for_commit(numbers);
     }
+    const uint64_t damaged = stuck > 0 ? damaged_blocks(superblock.balance, profiles) : 0;
     MutexLock lock(mutex_);
+    status_.damaged_blocks = damaged;
     status_.bytes_left = blocks * kBlockBytes;
     status_.groups_left = groups;
     status_.groups_total = std::max(status_.groups_total, status_.groups_left);

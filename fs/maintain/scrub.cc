@@ -570,7 +570,9 @@ bool Scrub::recheck_damage(const Step& step, WorkTurns& turns)
     const bool saw_all = saw_all_nodes();
     const uint64_t now = now_seconds();
     for (const DamagedRun& run : store_.damage.runs()) {
-        if (run.found_seconds >= step.started && run.found_seconds <= now)
+        // Its own, and those of readers since; the clock may have been ahead when others were found.
+        if (run.found_seconds == step.started ||
+            (run.found_seconds > step.started && run.found_seconds <= now))
             continue;
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(run.first);
         if (group && has_mirrored_nodes(*group)) {

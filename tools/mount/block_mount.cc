@@ -2,7 +2,6 @@
 #include "tools/mount/block_mount.h"
 
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -10,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstring>
 
@@ -137,13 +137,19 @@ unsigned attributes_of(unsigned long flags)
 
 Result<UniqueFd> open_mount_point(const std::string& directory, std::string& why)
 {
-    const open_how how{.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .mode = 0, .resolve = RESOLVE_NO_SYMLINKS};
-    const long opened = syscall(SYS_openat2, AT_FDCWD, directory.c_str(), &how, sizeof how);
-    if (opened >= 0)
-        return UniqueFd(static_cast<int>(opened));
-    why = "mounting on " + directory + ": " +
-          (errno == ELOOP ? "a symbolic link has taken the place of a folder on the way; mount it again"
-                          : strerror(errno));
+    UniqueFd place(open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    char path[PATH_MAX] = "";
+    const ssize_t length =
+        place.valid() ? readlink(("/proc/self/fd/" + std::to_string(place.get())).c_str(), path, sizeof path)
+                      : -1;
+    if (length < 0) {
+        why = "mounting on " + directory + ": " + strerror(errno);
+        return Err::kIo;
+    }
+    if (std::string_view(path, static_cast<size_t>(length)) == directory)
+        return place;
+    why = "mounting on " + directory +
+          ": a symbolic link has taken the place of a folder on the way; mount it again";
     return Err::kIo;
 }
 
