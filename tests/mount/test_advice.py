@@ -75,12 +75,16 @@ def test_commands_on_a_volume_without_a_majority(make_volume):
     assert "mounted read-only; remount it for writing" in refused("scrub", "start", place)
 
 
-def test_groups_that_cannot_be_emptied(make_volume):
-    """What scrubs found is named by status -v; what is not there any more does not stay in the way."""
-    volume = made(make_volume, "raid5", "raid1c3", 5, member_mib=128)
+def fill_and_unmount(volume):
     for number in range(20):
         (volume.mount_point / f"file{number}").write_bytes(random_content(5 << 20))
     volume.unmount()
+
+
+def test_groups_that_cannot_be_emptied(make_volume):
+    """What scrubs found is named by status -v; what is not there any more does not stay in the way."""
+    volume = made(make_volume, "raid5", "raid1c3", 5, member_mib=128)
+    fill_and_unmount(volume)
     rot(volume, [1], seed=1, share=20)
     rot(volume, [3], seed=2, share=20)
     volume.mount()
@@ -181,9 +185,7 @@ def test_a_balance_that_was_paused_is_counted_by_the_next_mount(make_volume):
 def test_what_is_lost_of_a_member_is_its_own(make_volume):
     """Rows lose blocks of others, too: they are not counted where its copy ends."""
     volume = made(make_volume, "raid5", "raid1c3", 4, member_mib=128)
-    for number in range(20):
-        (volume.mount_point / f"file{number}").write_bytes(random_content(5 << 20))
-    volume.unmount()
+    fill_and_unmount(volume)
     rot(volume, [1], seed=1, share=30)
     rot(volume, [3], seed=2, share=30)
     rot(volume, [2], seed=3, share=30)
