@@ -27,6 +27,7 @@ DiskFsyncBlock encode_header(const FsyncHeader& header)
     disk.record_count = header.record_count;
     disk.content_bytes = header.content_bytes;
     disk.block_count = header.block_count();
+    disk.acknowledged = header.acknowledged;
     return disk;
 }
 
@@ -52,8 +53,9 @@ bool header_valid(const FsyncHeader& header)
     return header.sequence > 0 && header.record_count > 0 && header.content_bytes <= kMaxFsyncContentBytes &&
            header.sequence <= kMaxFsyncSequence &&
            header.record_count <= header.content_bytes / sizeof(DiskFsyncRecord) &&
-           header.generation_first > 0 && header.generation_first <= header.sequence &&
-           header.generation.value <= kMaxGeneration && header.generation_before < header.generation;
+           header.acknowledged <= header.sequence && header.generation_first > 0 &&
+           header.generation_first <= header.sequence && header.generation.value <= kMaxGeneration &&
+           header.generation_before < header.generation;
 }
 
 }  // namespace
@@ -106,6 +108,7 @@ Result<FsyncBlock> decode_fsync_block(std::span<const std::byte> bytes, const Uu
     header.content_checksum = disk.content_checksum;
     header.record_count = disk.record_count;
     header.content_bytes = disk.content_bytes;
+    header.acknowledged = disk.acknowledged;
     block.block_index = disk.block_index;
     if (!header_valid(header) || disk.block_count != header.block_count() ||
         block.block_index >= header.block_count())

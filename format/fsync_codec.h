@@ -27,6 +27,7 @@ struct FsyncHeader {
     uint32_t record_count = 0;
     uint32_t content_bytes = 0;
     Checksum content_checksum = 0;
+    uint64_t acknowledged = 0;
 
     [[nodiscard]] uint32_t block_count() const;
     [[nodiscard]] uint64_t end_sequence() const { return sequence + record_count; }

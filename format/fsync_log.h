@@ -30,7 +30,8 @@ struct DiskFsyncBlock {
     le32 content_bytes;  // of the batch
     le32 block_count;  // of the batch
     le32 block_index;  // of this block in the batch
-    uint8_t reserved[32];
+    le64 acknowledged;  // sequence below which all was durable when the batch was begun; 0: unknown
+    uint8_t reserved[24];
 };
 static_assert(sizeof(DiskFsyncBlock) == 128);
 

@@ -298,7 +298,8 @@ CW_FIELD(DiskFsyncBlock, record_count, 80, 4);
 CW_FIELD(DiskFsyncBlock, content_bytes, 84, 4);
 CW_FIELD(DiskFsyncBlock, block_count, 88, 4);
 CW_FIELD(DiskFsyncBlock, block_index, 92, 4);
-CW_FIELD(DiskFsyncBlock, reserved, 96, 32);
+CW_FIELD(DiskFsyncBlock, acknowledged, 96, 8);
+CW_FIELD(DiskFsyncBlock, reserved, 104, 24);
 
 CW_STRUCT(DiskFsyncRecord, 8);
 CW_FIELD(DiskFsyncRecord, bytes, 0, 4);

@@ -42,6 +42,7 @@ FsyncRing::FsyncRing(MemberSet& members, const Superblock& superblock, uint32_t 
       volume_uuid_(superblock.volume_uuid),
       copies_(tolerance + 1),
       next_sequence_(first_sequence),
+      acknowledged_(first_sequence),
       committed_(committed),
       run_generation_(committed),
       run_first_(first_sequence),
@@ -143,6 +144,7 @@ Result<std::unique_ptr<RecordWrite>> FsyncRing::begin(uint32_t record_count, uin
     header.generation_before = run_before_;
     header.sequence = next_sequence_;
     header.record_count = record_count;
+    header.acknowledged = acknowledged_;
     next_sequence_ += record_count;
     write->blocks = AlignedBuffer(size_t{header.block_count()} * kBlockBytes);
     order_.push_back(write.get());
@@ -204,6 +206,8 @@ bool FsyncRing::answer(RecordWrite& write, Status& result)
     if (!result.ok())
         for (RecordWrite* later : order_)
             later->result = result;
+    else
+        acknowledged_ = write.header.end_sequence();
     return true;
 }
 

@@ -101,6 +101,7 @@ private:
     std::vector<MemberLog> logs_;
     size_t turn_ = 0;  // index of the log that is asked first
     uint64_t next_sequence_;
+    uint64_t acknowledged_;  // what is numbered below is durable or dead
     Generation committed_;
     // The newest generation in the log: its first record and the generation before it.
     Generation run_generation_;

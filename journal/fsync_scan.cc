@@ -87,7 +87,7 @@ void FsyncScan::merge_copies()
 {
     const auto key = [](const FsyncHeader& h) {
         return std::tie(h.sequence, h.generation, h.content_checksum, h.record_count, h.content_bytes,
-                        h.generation_first, h.generation_before, h.epoch);
+                        h.generation_first, h.generation_before, h.epoch, h.acknowledged);
     };
     std::sort(batches_.begin(), batches_.end(), [&](const Batch& a, const Batch& b) {
         return std::tuple_cat(key(a.header), std::tie(a.copies[0].member, a.copies[0].offset)) <
@@ -104,28 +104,25 @@ void FsyncScan::merge_copies()
 }
 
 // How many batches from the first on count: those whose records follow each other without a gap, from the
-// lowest live sequence on. A gap is the end, because batches are acknowledged in order: what stands behind
-// one that no member has was never acknowledged, and without that one it would be no history.
-size_t FsyncScan::choose_prefix() const
+// lowest live sequence on. A gap is the end: batches are acknowledged in order, so that what stands behind
+// one that was never acknowledged was not either, and without that one it would be no history.
+size_t FsyncScan::choose_prefix()
 {
-    if (batches_.empty())
-        return 0;
     // The lowest live sequence, by the word of those whose generation is the first that is live. When none of
-    // them is left their generation had no acknowledged record, and what others have stands behind the gap.
-    uint64_t next = 0;
+    // them is left what others have stands behind the gap.
     for (const Batch& batch : batches_) {
         const FsyncHeader& header = batch.header;
         if (header.generation_before > committed_)
             continue;
-        if (next != 0 && header.generation_first != next) {
+        if (prefix_end_ != 0 && header.generation_first != prefix_end_) {
             warn("contradiction about the first record", header.sequence);
             return 0;
         }
-        next = header.generation_first;
+        prefix_end_ = header.generation_first;
     }
     for (size_t index = 0; index < batches_.size(); ++index) {
         const FsyncHeader& header = batches_[index].header;
-        if (header.sequence != next)
+        if (header.sequence != prefix_end_)
             return index;
         // Two batches that overlap contradict each other; neither can be believed.
         const bool overlap =
@@ -134,9 +131,19 @@ size_t FsyncScan::choose_prefix() const
             warn("contradiction", header.sequence);
             return index;
         }
-        next = header.end_sequence();
+        prefix_end_ = header.end_sequence();
     }
     return batches_.size();
+}
+
+bool FsyncScan::lost_acknowledged() const
+{
+    return std::any_of(
+        batches_.begin() + static_cast<std::ptrdiff_t>(prefix_), batches_.end(), [&](const Batch& batch) {
+            // The last record of the generation before is live, and it is not there.
+            const uint64_t lost = prefix_end_ != 0 ? prefix_end_ : batch.header.generation_first - 1;
+            return batch.header.acknowledged > lost;
+        });
 }
 
 Result<FsyncContent> FsyncScan::read(const Batch& batch)

@@ -32,6 +32,9 @@ public:
     [[nodiscard]] std::span<const Batch> batches() const { return {batches_.data(), prefix_}; }
     // Live batches that are not to be replayed, because something before them is lost or contradicts itself.
     [[nodiscard]] std::span<const Batch> left_out() const { return std::span(batches_).subspan(prefix_); }
+    // Whether some of what is lost before them was acknowledged: more copies are away or damaged than the
+    // members that the profiles can do without had.
+    [[nodiscard]] bool lost_acknowledged() const;
     // The records of a batch, from the first copy that is still right. kIo: none is. Then nothing may be
     // written: a new scan tells whether it was one that counts.
     Result<FsyncContent> read(const Batch& batch);
@@ -52,13 +55,14 @@ private:
     [[nodiscard]] bool live(const FsyncHeader& header) const;
     void take_block(const RingReader::Block& read, Partial& partial);
     void merge_copies();
-    [[nodiscard]] size_t choose_prefix() const;
+    size_t choose_prefix();
 
     MemberSet& members_;
     const Superblock& superblock_;
     const Generation committed_;
     std::vector<Batch> batches_;  // by rising sequence
     size_t prefix_ = 0;  // how many of them are to be replayed
+    uint64_t prefix_end_ = 0;  // sequence behind the last of them; 0: not even the first one is known
     bool all_read_ = true;
     uint64_t next_sequence_ = 1;
     Generation commit_at_least_;

@@ -34,6 +34,7 @@ TEST_CASE("fsync scan: behind a lost record nothing counts, be it the first or a
         FsyncScan scan = fixture.scan();
         CHECK(scan.batches().size() == victim - 1);
         CHECK(scan.left_out().size() == 6 - victim);
+        CHECK(scan.lost_acknowledged() == (victim < 6));  // nobody knows of the last one
         CHECK(
             all_records(scan) ==
             std::vector<Record>(records.begin(), records.begin() + static_cast<std::ptrdiff_t>(victim - 1)));
@@ -59,9 +60,46 @@ TEST_CASE("fsync scan: lost records of an earlier live generation are a gap, los
     FsyncScan scan = fixture.scan();
     CHECK(scan.batches().empty());
     CHECK(scan.left_out().size() == 3);
+    CHECK(scan.lost_acknowledged());
     CHECK(scan.commit_at_least() == Generation{7});
     FsyncScan later(*fixture.members, fixture.superblock, {6});
     CHECK(all_records(later) == younger);
+    CHECK_FALSE(later.lost_acknowledged());
+}
+
+TEST_CASE("fsync scan: a record that was under way with those behind it was not acknowledged")
+{
+    Fixture fixture;
+    FsyncRing ring(*fixture.members, fixture.superblock, 1, 1, {5});
+    const Record record = fixture.record(50);
+    const std::span<const std::byte> content(record);
+    std::vector<std::unique_ptr<RecordWrite>> writes;
+    const auto begin = [&] {
+        auto write = ring.begin(1, fsync_record_room(record.size()), kOpen, kEpoch);
+        REQUIRE(write.ok());
+        encode_fsync_batch((*write)->header, {&content, 1}, (*write)->blocks.span());
+        writes.push_back(write.take());
+    };
+    const auto finish = [&](RecordWrite& write) {
+        write_fsync_copies(*fixture.members, write);
+        CHECK(ring.settle(write) == FsyncRing::Next::kFinished);
+        Status result;
+        return ring.answer(write, result) && result.ok();
+    };
+    begin();
+    CHECK(finish(*writes[0]));
+    begin();
+    begin();
+    CHECK_FALSE(finish(*writes[2]));  // and the second is not written
+    FsyncScan scan = fixture.scan();
+    CHECK(scan.batches().size() == 1);
+    CHECK(scan.left_out().size() == 1);
+    CHECK_FALSE(scan.lost_acknowledged());
+    CHECK(finish(*writes[1]));
+    Status result;
+    CHECK(ring.answer(*writes[2], result));
+    begin();
+    CHECK(writes[3]->header.acknowledged == 4);
 }
 
 TEST_CASE("fsync scan: copies that contradict each other end what counts before them")

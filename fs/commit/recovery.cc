@@ -107,7 +107,7 @@ Status apply_records(Recovery& recovery)
         return {};
     }
     const Status status = replay_fsync_log(committer, recovery.why);
-    if (status.ok() || !committer.store.options.rescue || !committer.store.options.read_only)
+    if (status.ok() || !committer.store.options.takes_what_there_is())
         return status;
     CW_LOG_WARNING("%s: mounted without it", recovery.why.c_str());
     recovery.why.clear();

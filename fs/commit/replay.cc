@@ -17,10 +17,15 @@ namespace {
 // A copy that cannot be read although the scan found it: the next scan goes without it.
 constexpr int kScans = 3;
 
+// Of records that fsync acknowledged.
+constexpr Err kLost = Err::kTooManyFaults;
+
 // The records that count, whole. Nothing is applied before all have been read.
 Status read_records(Store& store, FsyncScan& scan, std::vector<FsyncContent>& contents)
 {
     contents.clear();
+    if (scan.lost_acknowledged() && !store.options.takes_what_there_is())
+        return kLost;
     for (const FsyncScan::Batch& batch : scan.batches()) {
         CW_ASSIGN(FsyncContent content, scan.read(batch));
         contents.push_back(std::move(content));
@@ -41,19 +46,15 @@ DirtyExtent copy_of(const LoggedBlocks& blocks)
     return extent;
 }
 
-// What the records say, up to one that does not decode.
-uint64_t add_records(const std::vector<FsyncContent>& contents, ReplayedState& state)
+// What the records say.
+Result<uint64_t> add_records(const std::vector<FsyncContent>& contents, ReplayedState& state)
 {
     uint64_t count = 0;
     for (const FsyncContent& content : contents)
         for (const std::span<const std::byte> bytes : content.records) {
             const Result<FsyncRecord> record = decode_fsync_record(bytes);
-            if (!record.ok()) {
-                CW_LOG_WARNING(
-                    "fsync log: record %llu of the replay is damaged; it and what follows is left out",
-                    static_cast<unsigned long long>(count + 1));
-                return count;
-            }
+            if (!record.ok())
+                return Err::kCorrupt;
             state.add(*record);
             ++count;
         }
@@ -62,20 +63,33 @@ uint64_t add_records(const std::vector<FsyncContent>& contents, ReplayedState& s
 
 Status replay_scan(Committer& committer, FsyncScan& scan)
 {
-    std::vector<FsyncContent> contents;
-    CW_TRY(read_records(committer.store, scan, contents));
     committer.next_record = scan.next_sequence();
     const TransactionId open = committer.store.timeline.open()->id;
     if (committer.store.commit_number(open) < scan.commit_at_least())
         committer.store.number_commits_from(scan.commit_at_least());
+    std::vector<FsyncContent> contents;
+    CW_TRY(read_records(committer.store, scan, contents));
     ReplayedState state(committer);
-    const uint64_t count = add_records(contents, state);
+    CW_ASSIGN(const uint64_t count, add_records(contents, state));
     if (count == 0)
         return {};
     CW_TRY(state.validate());
     CW_TRY(state.apply());
     committer.replayed_records += count;
     return {};
+}
+
+std::string problem_text(Status status, bool degraded)
+{
+    std::string text = "the fsync log cannot be replayed: ";
+    if (status.err() == Err::kCorrupt)
+        text = "the fsync log contradicts the last commit";
+    else if (status.err() == kLost)
+        text = "no copy is left of something that fsync acknowledged";
+    else
+        text += err_text(status.err());
+    return text + (degraded ? "; mount it with the members that are missing" : "") +
+           "; what was before can be read with -o ro,rescue; -o drop_fsync_log goes on without the rest";
 }
 
 }  // namespace
@@ -194,10 +208,7 @@ Status replay_fsync_log(Committer& committer, std::string& why)
             break;
     }
     if (!status.ok())
-        why = status.err() == Err::kCorrupt
-                  ? "the fsync log contradicts the last commit; what is in that can be read with -o ro,rescue"
-                  : std::string("the fsync log cannot be replayed: ") + err_text(status.err()) +
-                        "; what is in the last commit can be read with -o ro,rescue";
+        why = problem_text(status, committer.store.volume.degraded());
     return status;
 }
 

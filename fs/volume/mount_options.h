@@ -24,6 +24,8 @@ struct MountOptions {
     bool half = false;
     // With read_only: mount although more members are missing than the profiles tolerate.
     bool rescue = false;
+    // What is lost of the fsync log, or contradicts the trees, is left out.
+    bool drop_fsync_log = false;
     AccessTime access_time = AccessTime::kRelative;
     uint32_t commit_seconds = 5;  // 1..300
     uint64_t dirty_bytes_max = 256 * kMiB;  // writers wait above it
@@ -49,6 +51,9 @@ struct MountOptions {
     bool clean = true;
     // No threads: the caller drives step(). For the simulator.
     bool manual_commit = false;
+
+    // What the fsync log has counts as far as it can be read.
+    [[nodiscard]] bool takes_what_there_is() const { return drop_fsync_log || (rescue && read_only); }
 };
 
 }  // namespace cowraid

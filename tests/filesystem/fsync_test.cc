@@ -549,6 +549,22 @@ void forge(SimVolume& volume, std::initializer_list<std::vector<std::byte>> reco
         REQUIRE(log.append(record, committed.next(), superblock.log_epoch).ok());
 }
 
+// Where the log of a volume that is not mounted has the batch.
+std::vector<FsyncScan::Batch::Copy> copies_of(SimVolume& volume, size_t batch)
+{
+    std::string why;
+    Result<Assembly> assembly = assemble(volume.borrow({}), why);
+    REQUIRE(assembly.ok());
+    MountOptions options = manual_options();
+    options.read_only = true;
+    Result<std::unique_ptr<Volume>> opened = Volume::open(assembly.take(), options, why);
+    REQUIRE(opened.ok());
+    const Superblock& superblock = (*opened)->superblock();
+    FsyncScan scan((*opened)->members(), superblock, {superblock.tree_commits});
+    REQUIRE(scan.batches().size() > batch);
+    return scan.batches()[batch].copies;
+}
+
 struct Forgery {
     const char* name;
     void (*fill)(FsyncRecordEncoder&, InodeNumber file, InodeNumber directory);
@@ -639,7 +655,7 @@ TEST_CASE("fsync: a log whose next inode number falls from one record to the nex
     }
 }
 
-TEST_CASE("fsync: a record that does not decode ends the replay")
+TEST_CASE("fsync: a record that does not decode is refused, and can be left out")
 {
     Prng prng(seed());
     SimVolume volume(kFsyncShapes[0]);
@@ -647,7 +663,62 @@ TEST_CASE("fsync: a record that does not decode ends the replay")
     const std::string tree = tree_text(volume.fs());
     volume.power_cut(prng);
     forge(volume, {std::vector<std::byte>(500, std::byte{3})});
-    expect_replay(volume, tree, 0);
+    std::string why;
+    CHECK(volume.mount(manual_options(), why).err() == Err::kCorrupt);
+    MountOptions options = manual_options();
+    options.drop_fsync_log = true;
+    expect_mounted(volume, tree, options);
+    REQUIRE(volume.unmount().ok());
+    expect_mounted(volume, tree, manual_options());
+}
+
+// Of a record in the middle all copies rot, or all but one, whose member is away.
+TEST_CASE("fsync: what it acknowledged and no member has is refused, and can be left out")
+{
+    constexpr size_t kLost = 2;
+    for (const VolumeShape& shape : kFsyncShapes)
+        for (const bool absent : {false, true}) {
+            CAPTURE(find_profile(shape.data_profile)->name);
+            CAPTURE(absent);
+            Prng prng(seed());
+            SimVolume volume(shape);
+            start(volume, prng);
+            ManyFiles files(volume.fs(), prng);
+            std::vector<std::string> trees;  // by records before
+            for (const char* const name : {"a", "b", "c", "d", "e"}) {
+                trees.push_back(tree_text(volume.fs()));
+                files.write(files.make(name), 0, 5000);
+                fsync_by_record(volume.fs());
+            }
+            const std::string last = tree_text(volume.fs());
+            volume.power_cut(prng);
+            const std::vector<FsyncScan::Batch::Copy> copies = copies_of(volume, kLost);
+            for (size_t copy = absent ? 1 : 0; copy < copies.size(); ++copy)
+                volume.member(copies[copy].member.value - 1)
+                    .poke(copies[copy].offset.value, std::vector<std::byte>(kBlockBytes, std::byte{7}));
+            const std::vector<uint32_t> away(absent ? 1 : 0, copies[0].member.value - 1);
+            MountOptions options = absent ? degraded_options() : manual_options();
+            std::string why;
+            CHECK(volume.mount(options, why, away).err() == Err::kTooManyFaults);
+            CHECK(why.find("something that fsync acknowledged") != std::string::npos);
+            CHECK((why.find("with the members that are missing") != std::string::npos) == absent);
+            options.read_only = true;
+            CHECK_FALSE(volume.mount(options, why, away).ok());
+            options.rescue = true;
+            expect_mounted(volume, trees[kLost], options, away);
+            volume.kill();
+            if (absent) {
+                expect_mounted(volume, last, manual_options());
+                continue;
+            }
+            options = manual_options();
+            options.drop_fsync_log = true;
+            expect_mounted(volume, trees[kLost], options);
+            REQUIRE(volume.unmount().ok());
+            expect_mounted(volume, trees[kLost], manual_options());
+            REQUIRE(volume.unmount().ok());
+            check(volume);
+        }
 }
 
 TEST_CASE("fsync: a full volume that comes back without a member has what was acknowledged")

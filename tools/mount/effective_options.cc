@@ -46,6 +46,8 @@ std::string mount_options_text(const MountOptions& options)
         out += options.half ? ",degraded=force" : ",degraded";
     if (options.rescue)
         out += ",rescue";
+    if (options.drop_fsync_log)
+        out += ",drop_fsync_log";
     out += std::string(",") + access_time_name(options.access_time);
     out += ",commit=" + std::to_string(options.commit_seconds);
     out += ",dirty_max=" + short_size(options.dirty_bytes_max);

@@ -24,6 +24,7 @@ enum class Action : uint8_t {
     kReadWrite,
     kDegraded,
     kRescue,
+    kDropFsyncLog,
     kDevice,
     kAccessTime,
     kNumber,
@@ -86,6 +87,10 @@ constexpr Rule kRules[] = {
      .action = Action::kRescue,
      .value = Value::kOptional,
      .help = "with `ro`: read what is left when more is missing than the profiles allow"},
+    {.name = "drop_fsync_log",
+     .action = Action::kDropFsyncLog,
+     .help = "go on without what fsync acknowledged and no member has any more, when a mount is refused for "
+             "that: the files are as they were before"},
     {.name = "device",
      .action = Action::kDevice,
      .value = Value::kRequired,
@@ -421,6 +426,9 @@ Status apply(const Rule& rule, const Option& option, MountRequest& request, std:
         return set_degraded(option, request, why);
     case Action::kRescue:
         request.options.rescue = true;
+        return {};
+    case Action::kDropFsyncLog:
+        request.options.drop_fsync_log = true;
         return {};
     case Action::kDevice:
         request.device_options.emplace_back(option.value);
