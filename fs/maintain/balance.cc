@@ -88,7 +88,7 @@ private:
     const State next_ = State::kNone;
 };
 
-Balance::Balance(Store& store, const EmptyGroups& empty_groups, CommitOrders& orders, Cleaner& cleaner)
+Balance::Balance(Store& store, EmptyGroups& empty_groups, CommitOrders& orders, Cleaner& cleaner)
     : store_(store), empty_groups_(empty_groups), cleaner_(cleaner), orders_(orders)
 {
     const BalanceRecord& record = store.volume.superblock().balance;
@@ -316,6 +316,7 @@ void Balance::try_all_groups()
 {
     store_.stuck_groups.clear();
     cleaner_.forget_set_aside();
+    empty_groups_.try_again();
 }
 
 // All take blocks as ever, but those that are about to leave.

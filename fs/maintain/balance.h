@@ -65,7 +65,7 @@ const char* balance_state_name(BalanceStatus::State state);
 
 class Balance {
 public:
-    Balance(Store& store, const EmptyGroups& empty_groups, CommitOrders& orders, Cleaner& cleaner);
+    Balance(Store& store, EmptyGroups& empty_groups, CommitOrders& orders, Cleaner& cleaner);
 
     // Any thread without locks, as pause(), resume(), cancel(): returns when it is durable. kBusy: one is
     // under way. kInvalid: it may not be; kNoSpace: what is in these groups would have no room; kReadOnly,
@@ -152,7 +152,7 @@ private:
     void end_pass();
 
     Store& store_;
-    const EmptyGroups& empty_groups_;
+    EmptyGroups& empty_groups_;
     Cleaner& cleaner_;
     CommitOrders& orders_;
     mutable Mutex mutex_{LockRank::kLeaf};

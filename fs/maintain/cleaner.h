@@ -67,8 +67,12 @@ public:
     // Its blocks, or some of them, cannot be moved: it stays until a balance begins or goes on.
     [[nodiscard]] bool is_set_aside(VolumeAddress group) const { return set_aside_.count(group) != 0; }
     // What stood in the way may be gone.
-    void forget_set_aside() { set_aside_.clear(); }
-    // No group is emptied any more in this mount.
+    void forget_set_aside()
+    {
+        set_aside_.clear();
+        failed_ = false;
+    }
+    // No group is emptied any more, until a balance begins or goes on.
     [[nodiscard]] bool failed() const { return failed_; }
     [[nodiscard]] const CleanPolicy& policy() const { return policy_; }
     [[nodiscard]] const CleanerCounts& counts() const { return counts_; }

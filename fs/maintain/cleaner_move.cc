@@ -205,7 +205,8 @@ void Cleaner::abandon(VolumeAddress group, Transaction& open, std::span<const Mo
     if (why.err() == Err::kBusy)
         return;  // its allocation state left memory meanwhile
     failed_ = true;
-    CW_LOG_ERROR("emptying block group %llu ends for this mount: %s",
+    CW_LOG_ERROR("emptying block group %llu ends: %s; cowraid balance start or resume, and the next mount, "
+                 "try again",
                  static_cast<unsigned long long>(group.value), err_text(why.err()));
 }
 

@@ -168,7 +168,8 @@ void EmptyGroups::leave(const View& view)
             return true;
         }
         stays_.insert(address);
-        CW_LOG_ERROR("block group %llu holds nothing and stays for this mount: %s",
+        CW_LOG_ERROR("block group %llu holds nothing and stays: %s; cowraid balance start or resume, and the "
+                     "next mount, try again",
                      static_cast<unsigned long long>(address.value), err_text(status.err()));
         return true;
     });

@@ -32,10 +32,12 @@ public:
     [[nodiscard]] bool is_leaving(VolumeAddress group) const;  // commit thread
     // Groups that blocks were moved out of, and that left. By anybody.
     [[nodiscard]] uint64_t emptied_groups() const { return emptied_groups_; }
-    // Some group cannot leave in this mount: no other is closed for it. Those that are closed do leave.
-    // Commit thread, as the next two.
+    // Some group cannot leave: no other is closed for it. Those that are closed do leave.
+    // Commit thread, as the next three.
     [[nodiscard]] bool failed() const { return !stays_.empty(); }
-    // If it holds nothing, it does not leave in this mount.
+    // What could not be read may be readable by now.
+    void try_again() { stays_.clear(); }
+    // If it holds nothing, it does not leave until somebody tries again.
     [[nodiscard]] bool stays(const GroupNumbers& group) const;
     // It holds nothing, and only commits keep it.
     [[nodiscard]] bool waits_for_commit(const GroupNumbers& group) const;
