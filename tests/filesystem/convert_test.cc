@@ -99,9 +99,15 @@ void run_cell(const Cell& cell, uint64_t seed)
     require_clean(volume);
     const uint32_t tolerance =
         std::min(find_profile(cell.to.data)->tolerance, find_profile(cell.to.metadata)->tolerance);
-    std::vector<uint32_t> absent;
-    for (uint32_t lost = 0; lost < tolerance; ++lost)
-        absent.push_back((static_cast<uint32_t>(seed) + 2 * lost) % volume.member_count());
+    const std::vector<std::vector<uint32_t>> sets = sets_of(tolerance, volume.member_count());
+    for (const std::vector<uint32_t>& absent : sets) {
+        MountOptions look = degraded_options();
+        look.read_only = true;
+        mount(volume, look, absent);
+        require_contents(volume.fs(), contents);
+        REQUIRE(volume.unmount().ok());
+    }
+    const std::vector<uint32_t>& absent = sets[seed % sets.size()];
     mount(volume, absent.empty() ? manual_options() : degraded_options(), absent);
     require_contents(volume.fs(), contents);
     require_profiles(volume.fs(), cell.to);

@@ -34,21 +34,6 @@ uint32_t tolerance_of(const VolumeShape& shape)
     return find_profile(shape.data_profile)->tolerance;
 }
 
-// Every set of `count` of `of` members.
-std::vector<std::vector<uint32_t>> sets_of(uint32_t count, uint32_t of)
-{
-    std::vector<std::vector<uint32_t>> sets;
-    for (uint32_t bits = 0; bits < 1u << of; ++bits) {
-        std::vector<uint32_t> set;
-        for (uint32_t index = 0; index < of; ++index)
-            if ((bits >> index & 1) != 0)
-                set.push_back(index);
-        if (set.size() == count)
-            sets.push_back(set);
-    }
-    return sets;
-}
-
 enum class Call : uint8_t { kSync, kFsync };
 
 // What fails: requests of some kinds into one area of each victim.

@@ -31,6 +31,21 @@ inline uint64_t next_cut(uint64_t cut)
     return cut == 0 ? 1 + seed() % kCutStep : cut + kCutStep;
 }
 
+// Every set of `count` of `of` members.
+inline std::vector<std::vector<uint32_t>> sets_of(uint32_t count, uint32_t of)
+{
+    std::vector<std::vector<uint32_t>> sets;
+    for (uint32_t bits = 0; bits < 1u << of; ++bits) {
+        std::vector<uint32_t> set;
+        for (uint32_t index = 0; index < of; ++index)
+            if ((bits >> index & 1) != 0)
+                set.push_back(index);
+        if (set.size() == count)
+            sets.push_back(set);
+    }
+    return sets;
+}
+
 inline MountOptions degraded_options()
 {
     MountOptions options = manual_options();
