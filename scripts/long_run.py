@@ -11,6 +11,7 @@
                                                        --log-blocks N: write-intent logs that wrap;
                                                        --change-members: added, replaced, removed;
                                                        --resize: made smaller and larger;
+                                                       --scrub: members rot and are scrubbed;
                                                        --spares: spares take the places of those that fail
     scripts/long_run.py pairs ROUNDS                   every pair of operations on a volume at once, 5 rounds
                                                        a shard
@@ -45,7 +46,7 @@ LINES_SHOWN = 60  # of a shard that violated
 MOUNT_PROGRAMS = ("mkfs.cowraid", "mount.cowraid", "umount.fuse.cowraid", "cowraid")
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 MODES_OF_CRASH = ("join", "clean", "returning", "catch-up", "balance", "by-order", "change-members",
-                  "resize", "spares")
+                  "resize", "scrub", "spares")
 PROGRAMS_OF_KINDS = {"simulator": "tests/simulator", "crash": "tests/crash-replay",
                      "pairs": "tests/volume_test"}
 PROFILES_OF_KILL = ("raid5", "raid6")

@@ -2,6 +2,7 @@
 // What the superblock says of a scrub, and when it is to say something new.
 #include "base/clock.h"
 #include "fs/maintain/scrub.h"
+#include "fs/volume/commit_mutant.h"
 
 namespace cowraid {
 
@@ -79,10 +80,11 @@ ScrubRecord Scrub::record() const
     const auto pass = passes_.find(position.in_trees() ? VolumeAddress{} : position.group);
     const bool well =
         pass != passes_.end() && pass->second.begun && !pass->second.failed && !pass->second.unverified;
+    const bool rows_done = position.rows_done || is_mutant(CommitMutant::kScrubAhead);
     ScrubRecord record{
         .state = status_.state,
         .flags = (status_.options.mode == ScrubMode::kLook ? kScrubLooks : 0) |
-                 (position.rows_done ? kScrubRowsDone : 0) | (selection_.new_only ? kScrubNewOnly : 0) |
+                 (rows_done ? kScrubRowsDone : 0) | (selection_.new_only ? kScrubNewOnly : 0) |
                  (selection_.damaged_only ? kScrubDamagedOnly : 0) | (well ? kScrubGroupWell : 0),
         .limit = status_.options.limit,
         .started = status_.started,
@@ -95,7 +97,7 @@ ScrubRecord Scrub::record() const
         .key = position.key,
         .tree = position.tree,
         .group = position.group,
-        .stripe = position.rows_done ? position.head : position.stripe,
+        .stripe = rows_done ? position.head : position.stripe,
     };
     for (size_t index = 0; index < std::size(kNumbers); ++index)
         record.numbers[index] = status_.*kNumbers[index];

@@ -51,6 +51,7 @@ enum class CommitMutant : uint32_t {
     kRecoveredCopyTrusted,  // what was copied counts although recovery wrote to the source alone
     kShrunkFirst,  // superblocks say that a member has fewer slots before what lies beyond has moved
     kShrunkSlotsStay,  // new groups take slots that a member has lost
+    kScrubAhead,  // the position of a scrub says that all rows were looked at
     // Tampering with requests.
     kSuperblockBeforeFlush,  // superblocks are issued while nodes and data are still in caches
     kNoFinalFlush,  // acknowledges while superblocks are still in caches

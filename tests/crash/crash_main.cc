@@ -39,6 +39,7 @@ enum Option {
     kBalance = 'b',
     kChangeMembers = 'a',
     kResize = 'z',
+    kScrub = 'f',
     kSpares = 'h',
     kByOrder = 'o',
     kLogBlocks = 'l'
@@ -97,6 +98,9 @@ error_t parse_option(int key, char* text, argp_state* state)
     case kResize:
         arguments.crash.resize = true;
         return 0;
+    case kScrub:
+        arguments.crash.scrub = true;
+        return 0;
     case kSpares:
         arguments.crash.spares = true;
         return 0;
@@ -125,7 +129,8 @@ int run_once(const CrashOptions& options)
         "duplicates=%llu with-losses=%llu checks=%llu joined-blocks=%llu recovered-rows=%llu "
         "checksum-commits=%llu moved-blocks=%llu emptied-groups=%llu fsync-records=%llu "
         "replayed-records=%llu returned=%llu stale=%llu caught-up=%llu balances=%llu tolerance-changes=%llu "
-        "replaced=%llu resized=%llu refused=%llu violations=%llu\n",
+        "replaced=%llu resized=%llu scrubs=%llu repaired=%llu resumed-scrubs=%llu refused=%llu "
+        "violations=%llu\n",
         find_profile(options.shape.data_profile)->name, options.shape.member_count,
         static_cast<unsigned long long>(options.seed), options.shard, options.shard_count,
         static_cast<unsigned long long>(report.instants),
@@ -144,6 +149,8 @@ int run_once(const CrashOptions& options)
         static_cast<unsigned long long>(report.caught_up), static_cast<unsigned long long>(report.balances),
         static_cast<unsigned long long>(report.tolerance_changes),
         static_cast<unsigned long long>(report.replaced), static_cast<unsigned long long>(report.resized),
+        static_cast<unsigned long long>(report.scrubs), static_cast<unsigned long long>(report.repaired),
+        static_cast<unsigned long long>(report.resumed_scrubs),
         static_cast<unsigned long long>(report.refused), static_cast<unsigned long long>(report.violations));
     if (report.violations != 0) {
         printf("first violation: %s\n", report.first_violation.c_str());
@@ -167,6 +174,10 @@ int run_once(const CrashOptions& options)
     }
     if (options.resize && (report.moved_blocks == 0 || report.resized < 2)) {
         printf("no member became smaller: nothing was tested\n");
+        return 1;
+    }
+    if (options.scrub && (report.scrubs < 2 || report.repaired == 0 || report.resumed_scrubs == 0)) {
+        printf("no scrub repaired anything: nothing was tested\n");
         return 1;
     }
     if (options.spares && (report.replaced < 2 || report.caught_up == 0)) {
@@ -214,6 +225,7 @@ CrashOptions options_for(CommitMutant mutant, CrashOptions options)
     options.change_members =
         mutant >= CommitMutant::kNewMemberLast && mutant <= CommitMutant::kRecoveredCopyTrusted;
     options.resize = mutant >= CommitMutant::kShrunkFirst && mutant <= CommitMutant::kShrunkSlotsStay;
+    options.scrub = mutant == CommitMutant::kScrubAhead;
     options.join_rows = options.returning || full_log || mutant == CommitMutant::kRecoveredCopyTrusted;
     // Without half of its members raid6 over four cannot be written: nobody could come back.
     const ProfileId profile = options.returning ? ProfileId::kRaid5 : options.shape.data_profile;
@@ -267,6 +279,7 @@ int main(int argc, char** argv)
         {"balance", kBalance, nullptr, 0, "balance block groups all the time", 0},
         {"change-members", kChangeMembers, nullptr, 0, "add, replace and remove members all the time", 0},
         {"resize", kResize, nullptr, 0, "make members smaller and larger all the time", 0},
+        {"scrub", kScrub, nullptr, 0, "members rot and are scrubbed all the time", 0},
         {"spares", kSpares, nullptr, 0, "members fail, and spares take their places, all the time", 0},
         {"log-blocks", kLogBlocks, "N", 0, "blocks of the write-intent log of each member", 0},
         {"join", kJoin, nullptr, 0, "write into rows that hold committed blocks", 0},

@@ -65,6 +65,11 @@ std::vector<Losses> all_losses(uint32_t member_count, uint32_t tolerance)
     return losses;
 }
 
+bool is_set(const std::vector<bool>& by_snapshot, size_t snapshot)
+{
+    return snapshot < by_snapshot.size() && by_snapshot[snapshot];
+}
+
 class Replay final : public CommitWatcher {
 public:
     explicit Replay(const CrashOptions& options) : options_(options), prng_(options.seed * 7919 + 1) { }
@@ -83,6 +88,7 @@ private:
                                size_t acknowledged);
     Status record_fsyncs(Filesystem& fs, Workload& workload);
     static void clean(Filesystem& fs);
+    std::string finish_scrub(Filesystem& fs, bool whole);
     std::string finish_orders(Filesystem& fs, bool whole, const DirectoryState& state);
     void spoil_ends(Filesystem& fs, std::vector<std::unique_ptr<ReplayDevice>>& devices);
     void try_instant(ReplayCursor& cursor, uint64_t instant, uint64_t budget);
@@ -113,6 +119,7 @@ private:
     uint32_t tolerance_ = 0;  // in this state
     size_t left_at_ = SIZE_MAX;  // the first snapshot without the member that returns
     std::vector<bool> thin_;  // by snapshot: a member is out of service, or lacks something
+    std::vector<bool> rotten_;  // by snapshot: blocks of a member may be bad
     bool may_be_refused_ = false;  // in this state too many members are lost
     std::vector<uint32_t> ever_away_;  // before this crash or during its recovery, by index
     bool mounted_for_writing_ = false;  // the last time
@@ -210,6 +217,7 @@ Status Replay::record()
             catch_up(*fs, 2);
         const bool failed_before = !orders_->failed().empty();
         const bool thin_before = options_.spares && orders_->thin(*fs);
+        const bool rotten_before = orders_->rotten();
         CW_TRY(orders_->step(*fs, workload));
         const bool thin = thin_before || (options_.spares && orders_->thin(*fs));
         if (!failed_before && !orders_->failed().empty())
@@ -217,10 +225,13 @@ Status Replay::record()
         snapshots_.push_back(workload.state());
         CW_TRY(fs->step(true));
         acknowledge("acknowledged");
+        if (options_.scrub)
+            CW_TRY(orders_->rot(*fs));
         if (prng_.chance(1, 3))
             CW_TRY(fs->confirm());
         CW_TRY(record_fsyncs(*fs, workload));
         thin_.resize(snapshots_.size(), thin);
+        rotten_.resize(snapshots_.size(), rotten_before || orders_->rotten());
     }
     note_counts(*fs);
     fs.reset();
@@ -252,6 +263,24 @@ void Replay::clean(Filesystem& fs)
             return;
 }
 
+// What was rotten when it began is repaired, whether it began before the crash or not.
+std::string Replay::finish_scrub(Filesystem& fs, bool whole)
+{
+    report_.resumed_scrubs += fs.committer.scrub.status().state == ScrubState::kRunning ? 1 : 0;
+    for (const bool again : {false, true}) {
+        ScrubStatus status = fs.scrub_step();
+        while (status.state == ScrubState::kRunning)
+            status = fs.scrub_step();
+        if (status.damaged() || (whole && !status.all_well()))
+            return "a scrub could not repair all";
+        if (again && status.repaired > 0)
+            return "a scrub left " + std::to_string(status.repaired) + " blocks to the next one";
+        if (!fs.step(true).ok())
+            return "the commit after a scrub failed";
+    }
+    return {};
+}
+
 // What recovery found goes on to its end, or as far as there is room. `whole`: no device is left out.
 std::string Replay::finish_orders(Filesystem& fs, bool whole, const DirectoryState& state)
 {
@@ -269,6 +298,9 @@ std::string Replay::finish_orders(Filesystem& fs, bool whole, const DirectorySta
             return "the commit after catching up failed";
         report_.caught_up += before > 0 && stale_groups(fs) == 0 ? 1 : 0;
     }
+    if (mounted_for_writing_ && options_.scrub)
+        if (std::string problem = finish_scrub(fs, whole); !problem.empty())
+            return problem;
     // Of a member that failed the old device, the new one or the spare is there.
     if (options_.spares && whole && fs.volume->degraded())
         return "a device is no member and no spare any more";
@@ -400,7 +432,7 @@ std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
     for (const MemberInfo& member : (*fs)->info().members)
         for (size_t kind = 0; kind < member.counters.size(); ++kind)
             if (member.counters[kind] != 0 && kind != static_cast<size_t>(MemberCounter::kSuperblock) &&
-                !orders_->failed().contains(member.id))
+                !orders_->failed().contains(member.id) && !orders_->ever_rotten().contains(member.id))
                 return "a clean crash charged member " + std::to_string(member.id.value);
     if (writable && options_.clean) {
         clean(**fs);
@@ -411,7 +443,7 @@ std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
             return "cleaning changed files";
     }
     const bool ordered = options_.balance || options_.change_members || options_.resize || options_.spares ||
-                         options_.catch_up;
+                         options_.catch_up || options_.scrub;
     if (writable && ordered)
         if (std::string problem = finish_orders(**fs, absent.empty(), state); !problem.empty())
             return problem;
@@ -507,10 +539,8 @@ void Replay::try_state(ReplayCursor& cursor, const CrashChoice& choice, const Lo
     if (!losses.before.empty() || !losses.after.empty())
         ++report_.losses;
     const size_t acknowledged = cursor.marks().back().value;
-    const auto is_thin = [&](size_t snapshot) {
-        return snapshot < thin_.size() && thin_[snapshot];
-    };
-    may_be_refused_ = !losses.before.empty() && (is_thin(acknowledged) || is_thin(acknowledged + 1));
+    may_be_refused_ =
+        !losses.before.empty() && (is_set(thin_, acknowledged) || is_set(thin_, acknowledged + 1));
     ever_away_ = losses.before;
     if (acknowledged + 1 >= left_at_)
         ever_away_.push_back(kReturning);
@@ -534,6 +564,8 @@ void Replay::try_instant(ReplayCursor& cursor, uint64_t instant, uint64_t budget
     tolerance_ = tolerances_[acknowledged];
     if (acknowledged + 1 < tolerances_.size())
         tolerance_ = std::min(tolerance_, tolerances_[acknowledged + 1]);
+    if (is_set(rotten_, acknowledged) || is_set(rotten_, acknowledged + 1))
+        tolerance_ -= std::min(tolerance_, 1U);
     SubsetPlan plan =
         plan_subsets(cursor, recorder_.device_count(), kExhaustiveWrites, kRandomSubsets, prng_);
     const uint64_t stop_at = report_.states + budget;

@@ -13,6 +13,13 @@ namespace {
 
 constexpr MemberId kNobody{0};
 
+constexpr uint64_t kRottenMax = 24;  // of a column
+
+constexpr uint64_t kScrubStepsMax = 300;
+
+// Of steps of a MiB, the least.
+constexpr uint64_t kScrubLimit = 16 * kMiB;
+
 }  // namespace
 
 Orders::Orders(const CrashOptions& options, Prng& prng, Devices& devices, CrashReport& report)
@@ -45,6 +52,8 @@ Status Orders::step(Filesystem& fs, Workload& workload)
         resize(fs);
     if (options_.spares)
         use_spare(fs);
+    if (options_.scrub)
+        scrub(fs);
     workload.note_commit();
     return fs.store.service.check_writable();
 }
@@ -158,6 +167,58 @@ void Orders::use_spare(Filesystem& fs)
         devices_[device_of_[failing_.value]]->add_rule(
             {.action = gone ? FaultAction::kGone : FaultAction::kError,
              .kinds = gone ? kFaultAll : kFaultWrites | kFaultFlushes});
+    }
+}
+
+// Blocks of its column, in stripes of which something is in use.
+Status Orders::rot_column(Filesystem& fs, const ArrayGroup& group, uint32_t column)
+{
+    const Geometry& geometry = group.geometry;
+    std::vector<BlockRun> live;
+    fs.store.allocator.live_in({group.record.address, static_cast<uint32_t>(geometry.data_blocks())}, live)
+        .ignore();
+    std::vector<std::byte> block(kBlockBytes);
+    for (uint64_t count = live.empty() ? 0 : prng_.below(kRottenMax); count > 0; --count) {
+        prng_.fill(block.data(), block.size());
+        const BlockRun& run = live[prng_.below(live.size())];
+        const uint64_t index =
+            (run.address - group.record.address) / kBlockBytes + prng_.below(run.block_count);
+        const uint64_t chunk = index / geometry.stripe_data_blocks() / geometry.sets;
+        const uint64_t offset = chunk * geometry.chunk_bytes + prng_.below(geometry.rows()) * kBlockBytes;
+        BlockDevice& device = *devices_[device_of_[group.record.columns[column].member.value]];
+        CW_TRY(write_device(device, group.extents[column].front().offset + offset, block));
+    }
+    return {};
+}
+
+Status Orders::rot(Filesystem& fs)
+{
+    if (std::exchange(mended_, false))
+        rotten_ = false;
+    if (rotten_ || !prng_.chance(1, 2))
+        return {};
+    const MemberId member = some_member(fs).id;
+    for (const Ref<const ArrayGroup>& group : fs.volume->array().groups())
+        for (uint32_t column = 0; column < group->record.columns.size(); ++column)
+            if (group->record.columns[column].member == member)
+                CW_TRY(rot_column(fs, *group, column));
+    ever_rotten_.insert(member);
+    rotten_ = true;
+    return fs.committer.scrub.start({.limit = kScrubLimit});
+}
+
+// Some pieces of it, or many: most are of logs.
+void Orders::scrub(Filesystem& fs)
+{
+    for (uint64_t step = prng_.between(1, prng_.chance(1, 2) ? 8 : kScrubStepsMax);
+         step > 0 && rotten_ && !mended_; --step) {
+        fs.committer.scrub.step();
+        const ScrubStatus status = fs.committer.scrub.status();
+        if (status.state != ScrubState::kFinished)
+            continue;
+        mended_ = true;
+        report_.repaired += status.repaired;
+        ++report_.scrubs;
     }
 }
 

@@ -28,6 +28,12 @@ public:
     Status step(Filesystem& fs, Workload& workload);
     // A member is out of service, or lacks something.
     [[nodiscard]] bool thin(Filesystem& fs) const { return failing_.value != 0 || stale_groups(fs) > 0; }
+    // All is committed: what a scrub repairs from now on is all that rots. A member does, or has not since
+    // the scrub's end.
+    Status rot(Filesystem& fs);
+    // Blocks of a member may be bad.
+    [[nodiscard]] bool rotten() const { return rotten_; }
+    [[nodiscard]] const std::set<MemberId>& ever_rotten() const { return ever_rotten_; }
     // Members that failed so far.
     [[nodiscard]] const std::set<MemberId>& failed() const { return failed_; }
 
@@ -38,6 +44,8 @@ private:
     void continue_replace(Filesystem& fs, Workload& workload);
     void resize(Filesystem& fs);
     void use_spare(Filesystem& fs);
+    Status rot_column(Filesystem& fs, const ArrayGroup& group, uint32_t column);
+    void scrub(Filesystem& fs);
     [[nodiscard]] MemberRecord some_member(Filesystem& fs);
     std::unique_ptr<BlockDevice> borrow(uint32_t device);
 
@@ -50,6 +58,8 @@ private:
     bool removes_ = false;  // a removal has begun, and its device is not the spare one yet
     MemberId failing_;  // 0: none waits for a spare
     std::set<MemberId> failed_;
+    bool rotten_ = false, mended_ = false;  // not durably, before the next commit
+    std::set<MemberId> ever_rotten_;
 };
 
 }  // namespace cowraid::test
