@@ -235,3 +235,28 @@ def test_a_member_that_has_shrunk_does_not_come_back(make_volume):
     online(volume, "3", "-B")
     assert states(volume) == ["present"] * 4
     verify(old)
+
+
+def test_a_member_under_a_dead_mount_comes_back(make_volume):
+    """A program has a file of it open, so that the kernel keeps the mount whose daemon was killed on the
+    first member, out of everybody's sight."""
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=128)
+    volume.make()
+    volume.mount()
+    sums = fill(volume.mount_point, 1, file_count=10)
+    run("sync", "-f", volume.mount_point)
+    first = volume.loops[0]
+    with open(next(iter(sums)), "rb"):
+        volume.kill()
+        run("umount", "-i", "-l", volume.mount_point)
+        run("truncate", "-s", "64M", volume.images[0])
+        run("losetup", "-c", first)
+        volume.mount(options="degraded")
+        run("truncate", "-s", "128M", volume.images[0])
+        run("losetup", "-c", first)
+        online(volume, "1")
+        volume.wait_caught_up()
+        assert states(volume) == ["present"] * 4
+        verify(sums)
+    volume.unmount()
+    volume.check()

@@ -116,22 +116,6 @@ void prefer_named(VolumeMembers& volume, const std::vector<FoundMember>& named)
     });
 }
 
-// A device under the superblock of a mount is opened beside it: that of the mount being made, or one whose
-// daemon was killed while programs have files of it open. A daemon that lives has the member locked.
-Result<UniqueFd> open_exclusively(const std::string& path, OpenOptions options, std::string& why)
-{
-    options.under_mount = has_block_mount(path);
-    auto fd = open_member_fd(path, options, why);
-    if (!fd.ok() || !options.under_mount)
-        return fd;
-    // It might be that of another filesystem over FUSE, made on what was a member once.
-    const auto signature = probe_signature(fd->get());
-    if (signature.ok() && *signature == kMemberSignature)
-        return fd;
-    why = path + " is mounted as " + (signature.ok() ? *signature : "something else") + "; unmount it first";
-    return Err::kBusy;
-}
-
 Result<UniqueFd> open_with(const FoundMember& member, MemberAccess access, std::string& why)
 {
     const std::string& path = member.path;
@@ -181,6 +165,20 @@ bool may_leave_out(const VolumeMembers& volume, const FoundMember& member, const
 }
 
 }  // namespace
+
+Result<UniqueFd> open_exclusively(const std::string& path, OpenOptions options, std::string& why)
+{
+    options.under_mount = has_block_mount(path);
+    auto fd = open_member_fd(path, options, why);
+    if (!fd.ok() || !options.under_mount)
+        return fd;
+    // It might be that of another filesystem over FUSE, made on what was a member once.
+    const auto signature = probe_signature(fd->get());
+    if (signature.ok() && *signature == kMemberSignature)
+        return fd;
+    why = path + " is mounted as " + (signature.ok() ? *signature : "something else") + "; unmount it first";
+    return Err::kBusy;
+}
 
 Result<VolumeMembers> find_volume(const VolumeSpec& spec, Unusable unusable, std::string& why)
 {

@@ -10,6 +10,7 @@
 #include "base/unique_fd.h"
 #include "base/uuid.h"
 #include "device/assembly.h"
+#include "device/open_member.h"
 #include "device/scan.h"
 #include "tools/common/volume_spec.h"
 
@@ -39,6 +40,11 @@ Result<VolumeMembers> find_volume(const VolumeSpec& spec, Unusable unusable, std
 // "; member 2 is /dev/x, which was not named": of block devices that are members, where several were named,
 // which are the members to use; else empty.
 std::string unnamed_members_text(const VolumeMembers& volume);
+
+// As open_member_fd(), exclusively. A device under the superblock of a mount is opened beside it: that of the
+// mount being made, or one whose daemon was killed while programs have files of it open. A daemon that lives
+// has the member locked.
+Result<UniqueFd> open_exclusively(const std::string& path, OpenOptions options, std::string& why);
 
 struct OpenedMember {
     std::string path;

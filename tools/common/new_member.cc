@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 
 #include "base/text.h"
-#include "device/open_member.h"
 #include "device/signature.h"
 #include "format/superblock.h"
+#include "tools/common/member_search.h"
 #include "tools/common/report_error.h"
 
 namespace cowraid {
@@ -30,7 +30,7 @@ Result<uint64_t> size_of(int fd, const struct stat& info)
 Result<NewMember> open_new_member(const std::string& path, bool force, std::string& why)
 {
     NewMember device{.path = absolute_path(path)};
-    CW_ASSIGN(device.fd, open_member_fd(path, {.read_only = false, .exclusive = true}, why));
+    CW_ASSIGN(device.fd, open_exclusively(path, {}, why));
     struct stat info { };
     const auto size =
         fstat(device.fd.get(), &info) == 0 ? size_of(device.fd.get(), info) : Result<uint64_t>(Err::kIo);

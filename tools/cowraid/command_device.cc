@@ -5,9 +5,9 @@
 #include "base/print.h"
 #include "base/text.h"
 #include "device/loop_backing.h"
-#include "device/open_member.h"
 #include "device/scan.h"
 #include "device/signature.h"
+#include "tools/common/member_search.h"
 #include "tools/common/new_member.h"
 #include "tools/cowraid/load_report.h"
 #include "tools/cowraid/mounted_command.h"
@@ -153,7 +153,7 @@ Result<std::string> search_member(const Uuid& volume, const MemberInfo& member, 
 // A device of nobody that says it is a member.
 Result<UniqueFd> open_returning(const std::string& path, std::string& why)
 {
-    CW_ASSIGN(UniqueFd fd, open_member_fd(path, {.read_only = false, .exclusive = true}, why));
+    CW_ASSIGN(UniqueFd fd, open_exclusively(path, {}, why));
     const auto signature = probe_signature(fd.get());
     if (signature.ok() && !signature->empty() && *signature != kMemberSignature) {
         why = path + " holds " + *signature + "; if it is to be a member, use cowraid replace start -f";
