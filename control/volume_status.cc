@@ -119,19 +119,10 @@ std::string findings_text(const ScrubStatus& status)
     return found + (status.state == ScrubState::kFinished ? "" : " so far") + action;
 }
 
-std::string read_only_step(const VolumeInfo& info)
-{
-    if (!info.read_only_step.empty())
-        return info.read_only_step;
-    return missing_members(info) == 0 ? "unmount it, look at the members, mount it again"
-                                      : "unmount it and mount it with more members; where half of them have "
-                                        "everything, -o degraded=force writes with these";
-}
-
 std::string not_writable_text(const VolumeInfo& info)
 {
     if (!info.read_only_reason.empty())
-        return "the volume is read-only: " + info.read_only_reason + "; " + read_only_step(info);
+        return "the volume is read-only: " + info.read_only_reason + "; " + info.read_only_step;
     return "the volume is mounted read-only; " +
            (info.read_only_step.empty() ? "remount it for writing, or unmount it and run cowraid check"
                                         : info.read_only_step);
@@ -145,7 +136,7 @@ Health health_of(const VolumeStatus& status)
     const uint64_t stale = stale_members(info);
     const uint64_t nodes = lost_nodes(status);
     if (info.read_only && !info.read_only_reason.empty())
-        return {"READ-ONLY", info.read_only_reason, read_only_step(info)};
+        return {"READ-ONLY", info.read_only_reason, info.read_only_step};
     if (nodes > 0)
         return {"DAMAGED", count_text(nodes, "tree node") + " cannot be had from any redundancy",
                 "cowraid status -v says of which trees; unmount it and run cowraid check, which says what is "

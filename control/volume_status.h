@@ -34,8 +34,6 @@ struct Health {
 };
 // The worst that there is.
 Health health_of(const VolumeStatus& status);
-// What to do about a volume that stopped, or must not be written.
-std::string read_only_step(const VolumeInfo& info);
 // Why a command that writes is refused, and what to do about it.
 std::string not_writable_text(const VolumeInfo& info);
 

@@ -5,6 +5,7 @@
 #include "fs/filesystem.h"
 #include "fs/maintain/damaged_files.h"
 #include "fs/txn/group_planning.h"
+#include "fs/volume/missing_members.h"
 
 namespace cowraid {
 
@@ -85,6 +86,27 @@ uint64_t may_fail(Filesystem& filesystem, bool& beyond_tolerance)
     return left == UINT64_MAX ? 0 : left;
 }
 
+// What to do to write again; empty where nothing but the mount's options says that it is only read.
+std::string read_only_step(Filesystem& filesystem, const VolumeInfo& info)
+{
+    const std::string& step = filesystem.volume->read_only_reason().step;
+    if (!step.empty())
+        return step;
+    if (filesystem.store.options.rescue)
+        return "unmount it, and mount it for writing without rescue";
+    if (info.read_only_reason.empty())
+        return "";
+    // It stopped.
+    size_t voters = 0, present = 0;
+    for (const MemberInfo& member : info.members)
+        if (!member.successor) {
+            ++voters;
+            present += member.in_service() ? 1 : 0;
+        }
+    return present == voters ? "unmount it, look at the members, mount it again"
+                             : step_for_too_few("more members", present * 2 >= voters);
+}
+
 SpaceInfo& space_of(std::vector<SpaceInfo>& infos, uint32_t content, ProfileId profile)
 {
     for (SpaceInfo& info : infos)
@@ -157,12 +179,10 @@ VolumeInfo Filesystem::info()
     info.metadata_profile = volume->profiles().metadata;
     info.read_only = !store.service.writing();
     info.read_only_reason = store.service.reason();
-    info.read_only_step = volume->read_only_reason().step;
-    if (store.options.rescue && info.read_only_step.empty())
-        info.read_only_step = "unmount it, and mount it for writing without rescue";
     info.degraded = volume->degraded();
     info.degraded_reason = volume->degraded_reason();
     info.members = member_infos(*this);
+    info.read_only_step = read_only_step(*this, info);
     for (const MemberRecord& spare : volume->spare_table())
         info.spares.push_back({.id = spare.id,
                                .path = volume->spares().path(spare.id),

@@ -64,7 +64,7 @@ struct VolumeInfo {
     bool read_only = false;
     bool degraded = false;
     std::string read_only_reason;
-    // What to do about it, or about a mount that is not for writing; empty: what helps usually.
+    // What to do about it; without a reason, what else than a remount helps, or empty.
     std::string read_only_step;
     std::string degraded_reason;  // of a volume that was opened so
     std::vector<MemberInfo> members;

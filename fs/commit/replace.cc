@@ -169,7 +169,10 @@ Status Replace::cancel(std::string& why)
         MutexLock lock(mutex_);
         gave_up_.push_back(record.source);
     }
-    return end(record, ReplaceState::kCancelled, "", why);
+    const Status status = end(record, ReplaceState::kCancelled, "", why);
+    if (!status.ok())
+        forget(record.source);
+    return status;
 }
 
 Status Replace::end(const ReplaceRecord& record, ReplaceState state, const std::string& text,

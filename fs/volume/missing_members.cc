@@ -36,18 +36,13 @@ ReadOnlyReason beyond_tolerance(const Profile& profile, bool missing)
             "copy what can be read: no member has the rest"};
 }
 
-// `half`: so many are there.
 ReadOnlyReason too_few(MemberId replaced, bool half)
 {
-    ReadOnlyReason reason{"too few members are present for safe writing",
-                          "unmount it and mount it with more members"};
-    if (replaced.value != 0)
-        reason = {"power failed as another device became a member, and too few of the others are present: "
-                  "they may not know of it",
-                  "unmount it and mount it with all, or with the device that was the member"};
-    reason.step += half ? ", or with -o degraded=force, which writes with those that are there"
-                        : "; until then copy what can be read";
-    return reason;
+    if (replaced.value == 0)
+        return {"too few members are present for safe writing", step_for_too_few("more members", half)};
+    return {"power failed as another device became a member, and too few of the others are present: "
+            "they may not know of it",
+            step_for_too_few("all, or with the device that was the member", half)};
 }
 
 bool has_stale_columns(const GroupMap& map, MemberId id)
@@ -59,6 +54,13 @@ bool has_stale_columns(const GroupMap& map, MemberId id)
 }
 
 }  // namespace
+
+std::string step_for_too_few(const char* needed, bool half)
+{
+    return std::string("unmount it and mount it with ") + needed +
+           (half ? ", or with -o degraded=force, which writes with those that are there"
+                 : "; until then copy what can be read");
+}
 
 size_t voter_count(const Superblock& superblock, const std::vector<MemberId>& missing)
 {

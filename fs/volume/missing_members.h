@@ -41,6 +41,9 @@ MemberSet::Quorum quorum_for_writing(const Superblock& table, const Superblock& 
 // that the others, and it, are no majority by the table that it knows.
 MemberSet::Quorum quorum_without(const Superblock& table, MemberId replaced);
 
+// What to do where too few members are there for writing. `half`: as many as -o degraded=force needs.
+std::string step_for_too_few(const char* needed, bool half);
+
 // Why the volume cannot be mounted without the `missing` members, or empty. Fills `read_only`: why it cannot
 // be written so.
 // `lacking` is what lacking_text() says. `replaced`: of quorum_without(), unless 0.

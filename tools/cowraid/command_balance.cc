@@ -131,7 +131,8 @@ bool parse_filters(const char* text, ContentArguments& content, argp_state* stat
         if (word == "soft" ||
             (equals < word.size() && parse_filter(word.substr(0, equals), word.substr(equals + 1), content)))
             continue;
-        argp_error(state, "there is no filter %s; %s", quoted(word).c_str(), kFilterHelp);
+        argp_error(state, "there is no filter %s, or not with that value; %s", quoted(word).c_str(),
+                   kFilterHelp);
         return false;
     }
     if (!content.filter.places.all() && content.filter.member.value == 0) {
