@@ -64,6 +64,8 @@ std::string logical_of(const std::vector<const Candidate*>& candidates)
     return names;
 }
 
+constexpr const char* kRemoved = "has been removed";
+
 bool contains(const std::vector<const Candidate*>& candidates, const Candidate* candidate)
 {
     return std::find(candidates.begin(), candidates.end(), candidate) != candidates.end();
@@ -76,7 +78,7 @@ public:
 
     Status read(std::vector<std::unique_ptr<BlockDevice>> devices);
     Status check_one_volume();
-    Status leave_out_replaced();
+    Status leave_out_former();
     Status check_identities();
     Status choose_head();
     Status check_table();
@@ -93,7 +95,7 @@ private:
     Status refuse_head(const Candidate& unknown);
     [[nodiscard]] bool was_named(const Candidate& candidate) const;
     [[nodiscard]] bool is_stranger(const Candidate& candidate) const;
-    [[nodiscard]] bool was_replaced(const Candidate& candidate) const;
+    [[nodiscard]] const char* lost_place(const Candidate& candidate) const;
     [[nodiscard]] std::vector<const Candidate*> side_of(const Candidate& head) const;
     [[nodiscard]] size_t complete_under(const Candidate& head) const;
     [[nodiscard]] bool better_head(const Candidate& a, const Candidate& b) const;
@@ -108,7 +110,7 @@ private:
     std::string& why_;
     std::vector<Candidate> candidates_;
     std::vector<Candidate> spares_;
-    std::vector<Candidate> replaced_;  // in whose place others have come
+    std::vector<Candidate> former_;  // in whose place others have come, or nobody
     std::vector<Unidentified> unidentified_;
     std::vector<Overwritten> overwritten_;
     std::vector<std::string> notes_;
@@ -218,11 +220,13 @@ bool knows_successor(const Superblock& other, const Superblock& own,
     });
 }
 
-// Whether most of the devices have a later commit that knows another device as this member; or any has one
-// that ends its replacement, or that its own end of one came to nothing with, and nothing older is left of
-// it. Devices with which it shares no epoch have no say: anybody can make some with its volume's uuid.
-bool Assembler::was_replaced(const Candidate& candidate) const
+// How a device lost its place, if it did: most of the devices have a later commit that knows another device,
+// or none, as this member; or any has one that ends its replacement, or that its own end of one came to
+// nothing with, and nothing older is left of it. Devices with which it shares no epoch have no say: anybody
+// can make some with its volume's uuid. Null: it has its place.
+const char* Assembler::lost_place(const Candidate& candidate) const
 {
+    constexpr const char* kReplaced = "has been replaced";
     const Superblock& own = candidate.newest();
     std::vector<const Superblock*> kin;
     std::vector<const RingReading*> rings;
@@ -239,42 +243,47 @@ bool Assembler::was_replaced(const Candidate& candidate) const
     };
     if (in_vain(own) ||
         any([&](const Superblock& other) { return knows_successor(other, own, rings) && !in_vain(other); }))
-        return true;
+        return kReplaced;
     // Who says to be that member, too, has nothing to say of what came later.
     std::erase_if(kin, [&](const Superblock* other) {
         return other != &own && other->member_id == own.member_id && !newer_commit(*other, own);
     });
-    const auto others = std::count_if(kin.begin(), kin.end(), [&](const Superblock* other) {
+    size_t know_another = 0, know_none = 0;
+    for (const Superblock* const other : kin) {
         const MemberRecord* const line = other->member(own.member_id);
-        return line != nullptr && line->uuid != own_uuid(own) && newer_commit(*other, own);
-    });
-    return static_cast<size_t>(others) * 2 > kin.size();
+        if (!newer_commit(*other, own))
+            continue;
+        know_none += line == nullptr ? 1 : 0;
+        know_another += line != nullptr && line->uuid != own_uuid(own) ? 1 : 0;
+    }
+    if ((know_another + know_none) * 2 <= kin.size())
+        return nullptr;
+    return know_another > 0 ? kReplaced : kRemoved;
 }
 
-Status Assembler::leave_out_replaced()
+Status Assembler::leave_out_former()
 {
     for (Candidate& candidate : candidates_)
         for (const Candidate& other : candidates_)
             forget_take_over(candidate.reading, other.newest());
-    std::vector<Candidate> kept;
-    std::vector<bool> replaced;
+    std::vector<const char*> lost;
     for (const Candidate& candidate : candidates_)
-        replaced.push_back(was_replaced(candidate));
+        lost.push_back(lost_place(candidate));
+    std::vector<Candidate> kept;
     for (size_t index = 0; index < candidates_.size(); ++index) {
         Candidate& candidate = candidates_[index];
-        if (!replaced[index]) {
+        if (lost[index] == nullptr) {
             kept.push_back(std::move(candidate));
             continue;
         }
         const std::string text = name_of(*candidate.device) + " was member " +
-                                 std::to_string(candidate.newest().member_id.value) +
-                                 " and has been replaced";
+                                 std::to_string(candidate.newest().member_id.value) + " and " + lost[index];
         if (was_named(candidate)) {
             why_ = text + ": leave it out";
             return Err::kInvalid;
         }
         notes_.push_back(text + ": left out");
-        replaced_.push_back(std::move(candidate));
+        former_.push_back(std::move(candidate));
     }
     candidates_ = std::move(kept);
     return {};
@@ -487,7 +496,7 @@ void Assembler::place(Assembly& assembly, Candidate& candidate)
     const std::string member = "member " + std::to_string(newest.member_id.value);
     const MemberRecord* line = superblock_.member(newest.member_id);
     if (line == nullptr) {
-        assembly.notes.push_back(name + " was " + member + " and has been removed: left out");
+        assembly.notes.push_back(name + " was " + member + " and " + kRemoved + ": left out");
         return;
     }
     if (line->uuid != newest.member(newest.member_id)->uuid) {
@@ -603,7 +612,7 @@ void Assembler::find_take_over(Assembly& assembly)
                     assembly.taken_over = before.replace.source;
     if (assembly.taken_over.value == 0)
         return;
-    for (Candidate& candidate : replaced_) {
+    for (Candidate& candidate : former_) {
         all.push_back(&candidate.reading);
         if (knows_successor(superblock_, candidate.newest(), all) &&
             follows(head_->reading, candidate.reading, all))
@@ -651,7 +660,7 @@ Result<Assembly> assemble(std::vector<std::unique_ptr<BlockDevice>> devices, std
     Assembler assembler(options, why);
     CW_TRY(assembler.read(std::move(devices)));
     CW_TRY(assembler.check_one_volume());
-    CW_TRY(assembler.leave_out_replaced());
+    CW_TRY(assembler.leave_out_former());
     CW_TRY(assembler.check_identities());
     CW_TRY(assembler.choose_head());
     CW_TRY(assembler.check_table());

@@ -73,8 +73,8 @@ struct AssemblyOptions {
 
 // Groups the devices into one volume and chooses the superblock to go by:
 //  - all devices must carry the same volume uuid (kInvalid, naming the foreign one);
-//  - a device in whose place another one has come, by the word of later commits on more than half of the
-//    devices, is left out, or refused (kInvalid) when the user named it;
+//  - a device in whose place another one has come, or that was removed, by the word of later commits on more
+//    than half of the devices, is left out, or refused (kInvalid) when the user named it;
 //  - two devices with the same member id are refused (kInvalid: duplicate or clone, both named);
 //  - the head is the superblock whose epoch history contains every other member's newest epoch, or knows that
 //    what the other wrote was never acknowledged; within one epoch the highest generation wins; when no

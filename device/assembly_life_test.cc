@@ -263,3 +263,89 @@ TEST_CASE("assembly: random lives lose no acknowledged commit and trust no incom
     CHECK(heals > 60);
     CHECK(read_only > 60);
 }
+
+namespace {
+
+using Devices = std::vector<std::unique_ptr<BlockDevice>>;
+
+// Member 1 was replaced by another device, which was removed then. /dev/old was the member first, /dev/m1 was
+// it last; members 2 to 4 are the volume.
+class TwiceFormer {
+public:
+    TwiceFormer()
+    {
+        old_ = volume_.disk(1).clone("/dev/old");
+        volume_.state.members.front().uuid.bytes[0] ^= 1;
+        volume_.commit(volume_.state, volume_.all());
+        volume_.fail(volume_.state, 1);
+        volume_.commit(volume_.state, {2, 3, 4});
+        volume_.state.members.erase(volume_.state.members.begin());
+        volume_.commit(volume_.state, {2, 3, 4});
+    }
+
+    // What assemble() says of these disks and of /dev/old, in both orders.
+    Err assemble_beside_old(const Ids& ids, const AssemblyOptions& options, std::string& said)
+    {
+        Err err = Err::kOk;
+        for (const bool first : {true, false}) {
+            Devices devices = volume_.devices(ids);
+            devices.insert(first ? devices.begin() : devices.end(), old_->clone("/dev/old"));
+            said.clear();
+            const Result<Assembly> assembly = assemble(std::move(devices), said, options);
+            err = assembly.err();
+            if (!assembly.ok())
+                continue;
+            CHECK(assembly->members.size() == 3);
+            CHECK(assembly->missing().empty());
+            for (const std::string& note : assembly->notes)
+                said += note + "\n";
+        }
+        return err;
+    }
+
+private:
+    SampleVolume volume_{901, 4};
+    std::unique_ptr<SimDevice> old_;
+};
+
+bool says(const std::string& said, const std::string& text)
+{
+    return said.find(text) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("assembly: two devices that were a member that was removed since are left out")
+{
+    TwiceFormer former;
+    std::string said;
+    CHECK(former.assemble_beside_old({1, 2, 3, 4}, {}, said) == Err::kOk);
+    CHECK(says(said, "/dev/old was member 1 and has been replaced: left out"));
+    CHECK(says(said, "/dev/m1 was member 1 and has been removed: left out"));
+    for (const char* const named : {"/dev/m1", "/dev/old"}) {
+        AssemblyOptions options;
+        options.named = {named};
+        CHECK(former.assemble_beside_old({1, 2, 3, 4}, options, said) == Err::kInvalid);
+        CHECK(says(said, named));
+        CHECK(says(said, ": leave it out"));
+    }
+}
+
+TEST_CASE("assembly: a single device does not turn others out as removed")
+{
+    TwiceFormer former;
+    std::string said;
+    CHECK(former.assemble_beside_old({1, 2}, {}, said) == Err::kInvalid);
+    CHECK(says(said, "/dev/m2 has the newest commit"));
+    CHECK(says(said, "does not know member 1, /dev/m1"));
+    // Who writes one superblock of a later commit, which knows nobody else.
+    SampleVolume volume(902, 4);
+    Superblock forged = volume.state;
+    forged.generation = {1000};
+    forged.members.erase(forged.members.begin(), forged.members.begin() + 3);
+    volume.commit(forged, {4});
+    Devices devices = volume.devices({2, 4});
+    devices.push_back(volume.disk(2).clone("/dev/copy"));
+    CHECK(assemble(std::move(devices), said).err() == Err::kInvalid);
+    CHECK(says(said, "both are member 2"));
+}

@@ -503,7 +503,7 @@ constexpr const char* kKeepSecond = ". To keep /dev/m3 /dev/m4: mount.cowraid -o
                                     "-f 1 /dev/m1 DIR && cowraid replace start -B -f 2 /dev/m2 DIR";
 
 const Scenario kRefused[] = {
-    {.name = "a named member that the newest commit does not know",
+    {.name = "a named member that was removed",
      .arrange =
          [](Arranged& a) {
              a.volume.state.members.erase(a.volume.state.members.begin() + 2);
@@ -511,7 +511,7 @@ const Scenario kRefused[] = {
              a.options.named = {"/dev/m3"};
              a.give({1, 2, 3, 4});
          },
-     .said = {"does not know member 3, /dev/m3: leave out"},
+     .said = {"/dev/m3 was member 3 and has been removed: leave it out"},
      .err = Err::kInvalid},
     {.name = "one device with a newer commit turns the others out",
      .arrange =
