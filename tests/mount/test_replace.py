@@ -119,6 +119,68 @@ def test_what_cannot_be_replaced_is_refused(make_volume):
     volume.mount(three, "degraded")
 
 
+def test_both_devices_of_a_member_that_was_removed_are_left_out(make_volume):
+    volume = make_volume(data="raid1", metadata="raid1", member_count=4, member_mib=160)
+    volume.make("-L", "former")
+    volume.mount()
+    sums = fill(volume.mount_point, 2)
+    first, second = volume.devices[0], volume.another(160)
+    for words in (("device", "offline", "1"), ("replace", "start", "-B", "-f", "1", second),
+                  ("device", "offline", "1")):
+        tool("cowraid", *words, volume.mount_point)
+    # It is known which of the two the member is.
+    tool("cowraid", "device", "online", "1", volume.mount_point)
+    volume.wait_caught_up()
+    tool("cowraid", "device", "offline", "1", volume.mount_point)
+    tool("cowraid", "device", "remove", "1", volume.mount_point)
+    volume.unmount()
+    for named in (["LABEL=former"], [volume.devices[1]]):
+        said = volume.mount(named).stderr
+        for device in (first, second):
+            assert f"{device} was member 1 and has been re" in said and ": left out" in said
+        verify(sums)
+        volume.unmount()
+    assert f"path {first}\n" not in tool("cowraid", "filesystem", "show", "former").stdout
+    refused = volume.mount([*volume.devices[1:4], first], check=False)
+    assert refused.returncode == 32 and f"{first} was member 1" in refused.stderr
+    assert "leave it out" in refused.stderr
+    volume.images[0], volume.loops[0] = volume.images[1], volume.loops[1]
+    volume.check()
+
+
+def test_what_is_refused_writes_nothing(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=256)
+    volume.make()
+    volume.mount(options="spare_delay=600")
+    (volume.mount_point / "big").write_bytes(random_content(300 << 20))
+    run("sync", "-f", volume.mount_point)
+    target, another = volume.another(256), volume.another(256)
+    tool("cowraid", "replace", "start", "-f", "2", target, volume.mount_point)
+    tool("cowraid", "device", "offline", "5", volume.mount_point)
+    sums = fill(volume.mount_point, 4)
+    run("sync", "-f", volume.mount_point)
+    for number in range(20):
+        with open(volume.mount_point / f"small{number}", "wb") as file:
+            file.write(random_content(3000))
+            file.flush()
+            os.fsync(file.fileno())
+    volume.kill()
+    run("umount", "-i", "-l", volume.mount_point)
+
+    def contents():
+        return [run("sha256sum", image).stdout for image in volume.images]
+
+    before = contents()
+    loops = volume.loops
+    refused = tool("cowraid", "replace", "start", "-f", "2", another, loops[0], *loops[2:5], check=False)
+    assert refused.returncode == 1 and "is part of a replacement" in refused.stderr
+    assert contents() == before
+    # Redundancy is as it was: without another member all can be read.
+    volume.mount([loops[0], loops[1], loops[3], loops[4]], "degraded")
+    verify(sums)
+    assert (volume.mount_point / "small19").stat().st_size == 3000
+
+
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_lost_member_is_replaced_beside_a_writer(make_volume, killed):
     volume = make_volume(data="raid6", metadata="raid1c3", member_count=5, member_mib=512)

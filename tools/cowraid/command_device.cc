@@ -131,23 +131,32 @@ int nothing_named(const DeviceArguments& arguments, const char* what)
     return kExitUsage;
 }
 
-// The device that has the member's superblocks now; empty: none is found.
-Result<std::string> search_member(const Uuid& volume, const MemberInfo& member, std::string& why)
+// The device that has the member's superblocks now; empty: none is found. Of several it is the one that the
+// newest superblock found knows as that member: the daemon examines it anyway.
+Result<std::string> search_member(const Uuid& volume, MemberId id, std::string& why)
 {
     std::string ignored;
-    const auto found = scan_for("UUID=" + uuid_text(volume), {}, ignored);
-    std::string path;
-    for (const FoundMember& one : found.ok() ? found->members : std::vector<FoundMember>()) {
-        if (one.superblock.on_spare() || one.superblock.member_id != member.id)
-            continue;
-        if (!path.empty()) {
-            why = path + " and " + one.path + " both are member " + std::to_string(member.id.value) +
-                  "; name the one that is meant";
-            return Err::kInvalid;
-        }
-        path = one.path;
+    const auto scanned = scan_for("UUID=" + uuid_text(volume), {}, ignored);
+    if (!scanned.ok())
+        return std::string();
+    const Superblock* newest = nullptr;
+    std::vector<const FoundMember*> found;
+    for (const FoundMember& one : scanned->members) {
+        if (newest == nullptr || one.superblock.generation > newest->generation)
+            newest = &one.superblock;
+        if (!one.superblock.on_spare() && one.superblock.member_id == id)
+            found.push_back(&one);
     }
-    return path;
+    const MemberRecord* const line = newest == nullptr ? nullptr : newest->member(id);
+    if (found.size() > 1 && line != nullptr)
+        std::erase_if(found,
+                      [&](const FoundMember* one) { return one->superblock.member(id)->uuid != line->uuid; });
+    if (found.size() > 1) {
+        why = found[0]->path + " and " + found[1]->path + " both are member " + std::to_string(id.value) +
+              "; name the one that is meant";
+        return Err::kInvalid;
+    }
+    return found.empty() ? std::string() : found.front()->path;
 }
 
 // A device of nobody that says it is a member.
@@ -179,7 +188,7 @@ Result<Json> bring_online(ControlClient& client, const Uuid& volume, const std::
         return Err::kInvalid;
     }
     if (!is_path) {
-        CW_ASSIGN(path, search_member(volume, *member, why));
+        CW_ASSIGN(path, search_member(volume, member->id, why));
     }
     const Json request = json_make_object();
     UniqueFd fd;

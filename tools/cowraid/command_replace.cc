@@ -141,6 +141,61 @@ Result<Replaced> replace_mounted(const ReplaceArguments& arguments, const Volume
     return replaced;
 }
 
+Result<Assembly> assemble_all(const VolumeMembers& volume, MemberAccess access,
+                              std::vector<std::string>& warnings, std::string& why)
+{
+    CW_ASSIGN(auto devices, open_member_devices(volume, access, warnings, why));
+    CW_ASSIGN(Assembly assembly, assemble(std::move(devices), why, lenient_assembly(volume)));
+    warnings.insert(warnings.end(), assembly.notes.begin(), assembly.notes.end());
+    return assembly;
+}
+
+Result<std::unique_ptr<Filesystem>> open_unmounted(Assembly assembly, bool read_only, std::string& why)
+{
+    MountOptions options;
+    options.degraded = options.manual_commit = true;
+    options.read_only = read_only;
+    CW_ASSIGN(auto filesystem, Filesystem::open(std::move(assembly), options, why));
+    if (filesystem->volume->read_only_advised() || (!read_only && filesystem->store.service.read_only())) {
+        why = std::string("the volume cannot be written: ") + filesystem->store.service.reason();
+        return Err::kReadOnly;
+    }
+    return filesystem;
+}
+
+// To open it for writing records that members are not there: what may be refused is refused before.
+Result<Replaced> replace_unmounted(const ReplaceArguments& arguments, const VolumeMembers& volume,
+                                   std::string& why)
+{
+    const std::vector<std::string>& operands = arguments.common.operands;
+    std::vector<std::string> warnings;
+    CW_ASSIGN(Assembly assembly, assemble_all(volume, MemberAccess::kReadOnly, warnings, why));
+    for (const std::string& warning : warnings)
+        print_warning(kProgram, warning);
+    CW_ASSIGN(const MemberId id, choose_member(assembly, operands[0], why));
+    CW_ASSIGN(NewMember target, open_new_member(operands[1], arguments.force, why));
+    CW_TRY(check_size(target, *assembly.superblock.member(id), why));
+    Replaced replaced{id, volume.uuid, target.path};
+    {
+        CW_ASSIGN(const auto looked_at, open_unmounted(std::move(assembly), true, why));
+        CW_TRY(looked_at->committer.plan_replacement(id, target.path, target.size_bytes, {}, replaced.plan,
+                                                     why));
+    }
+    if (arguments.plan)
+        return replaced;
+    CW_ASSIGN(Assembly written, assemble_all(volume, MemberAccess::kReadWrite, warnings, why));
+    CW_ASSIGN(const auto filesystem, open_unmounted(std::move(written), false, why));
+    CW_TRY(wipe_old_signatures(target, why));
+    CW_ASSIGN(auto device, make_device_from_fd(std::move(target.fd), target.path, {}, why));
+    Status status = filesystem->committer.replace_member(id, std::move(device), why);
+    if (const Status closed = filesystem->close(); status.ok())
+        status = closed;
+    if (!status.ok() && why.empty())
+        why = "the volume could not be written: " + std::string(err_text(status.err())) +
+              "; see cowraid filesystem show";
+    return status.ok() ? Result<Replaced>(replaced) : Result<Replaced>(status.err());
+}
+
 Result<Replaced> replace(const ReplaceArguments& arguments, std::string& why)
 {
     const std::vector<std::string>& operands = arguments.common.operands;
@@ -152,40 +207,7 @@ Result<Replaced> replace(const ReplaceArguments& arguments, std::string& why)
     }
     CW_ASSIGN(const VolumeMembers volume, find_unmounted(volume_words, Mounted::kRefused,
                                                          " first; the next mount fills the new member", why));
-    std::vector<std::string> warnings;
-    const auto access = arguments.plan ? MemberAccess::kReadOnly : MemberAccess::kReadWrite;
-    CW_ASSIGN(auto devices, open_member_devices(volume, access, warnings, why));
-    CW_ASSIGN(Assembly assembly, assemble(std::move(devices), why, lenient_assembly(volume)));
-    warnings.insert(warnings.end(), assembly.notes.begin(), assembly.notes.end());
-    for (const std::string& warning : warnings)
-        print_warning(kProgram, warning);
-    CW_ASSIGN(const MemberId id, choose_member(assembly, operands[0], why));
-    CW_ASSIGN(NewMember target, open_new_member(operands[1], arguments.force, why));
-    CW_TRY(check_size(target, *assembly.superblock.member(id), why));
-    Replaced replaced{id, volume.uuid, target.path};
-    MountOptions options;
-    options.degraded = options.manual_commit = true;
-    options.read_only = arguments.plan;
-    CW_ASSIGN(const std::unique_ptr<Filesystem> filesystem,
-              Filesystem::open(std::move(assembly), options, why));
-    if (filesystem->volume->read_only_advised() ||
-        (!arguments.plan && filesystem->store.service.read_only())) {
-        why = std::string("the volume cannot be written: ") + filesystem->store.service.reason();
-        return Err::kReadOnly;
-    }
-    CW_TRY(
-        filesystem->committer.plan_replacement(id, target.path, target.size_bytes, {}, replaced.plan, why));
-    if (arguments.plan)
-        return replaced;
-    CW_TRY(wipe_old_signatures(target, why));
-    CW_ASSIGN(auto device, make_device_from_fd(std::move(target.fd), target.path, {}, why));
-    Status status = filesystem->committer.replace_member(id, std::move(device), why);
-    if (const Status closed = filesystem->close(); status.ok())
-        status = closed;
-    if (!status.ok() && why.empty())
-        why = "the volume could not be written: " + std::string(err_text(status.err())) +
-              "; see cowraid filesystem show";
-    return status.ok() ? Result<Replaced>(replaced) : Result<Replaced>(status.err());
+    return replace_unmounted(arguments, volume, why);
 }
 
 int print_replacing(const CommandOptions& options, const ReplaceStatus& status)
