@@ -221,7 +221,8 @@ public:
         const bool may = now != nullptr && grow_member_layout(grown, size_bytes).ok();
         size_bytes_ = grown.size_bytes;
         if (plan_ ? !may : !volume_.grow_member(id_, size_bytes))
-            return refuse(Err::kInvalid, why, text + ", of which it can use no more than before");
+            return refuse(Err::kInvalid, why,
+                          text + ", of which it can use no more than before" + step_text());
         return {};
     }
 
@@ -230,6 +231,16 @@ public:
     [[nodiscard]] uint64_t size_bytes() const { return size_bytes_; }
 
 private:
+    // The next size that helps; empty: there is none.
+    [[nodiscard]] std::string step_text() const
+    {
+        MemberRecord next = *volume_.superblock().member(id_);
+        const uint64_t bytes = next.slots_offset + (next.slot_count + 1) * next.slot_bytes;
+        if (!grow_member_layout(next, bytes).ok())
+            return "";
+        return "; it grows by steps of " + size_text(next.slot_bytes) + ", to " + size_text(bytes) + " next";
+    }
+
     Volume& volume_;
     const MemberId id_;
     const uint64_t wanted_bytes_;

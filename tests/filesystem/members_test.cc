@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Devices that become members of a mounted volume, and members that are removed from it.
+#include "base/text.h"
 #include "device/superblock_store.h"
 #include "tests/filesystem/volume_contents.h"
 #include "tests/filesystem/volume_shapes.h"
@@ -469,6 +470,9 @@ TEST_CASE("members: a device that has grown is used, and power may fail at every
         // Less than a slot is of no use, and nobody says that it is used.
         volume.member(0).enlarge(kMemberBytes + kMinSlotBytes / 2);
         CHECK(volume.fs().committer.grow_member({1}, why).err() == Err::kInvalid);
+        const MemberRecord line = volume.fs().volume->member_table().front();
+        const std::string next = size_text(line.slots_offset + (line.slot_count + 1) * line.slot_bytes);
+        CHECK(why.ends_with("it grows by steps of " + size_text(line.slot_bytes) + ", to " + next + " next"));
         REQUIRE(volume.fs().step(true).ok());
         CHECK(volume.fs().volume->member_table().front().size_bytes == kMemberBytes);
         for (uint32_t member = 0; member < 3; ++member)

@@ -223,6 +223,11 @@ def test_devices_that_have_grown_are_used(make_volume):
     for image, loop in zip(volume.images, volume.loops):
         run("truncate", "-s", "512M", image)
         run("losetup", "-c", loop)
+    for planned in ([], ["--plan"]):
+        said = resize("1:+4K", *planned, check=False)
+        assert said.returncode == 1 and "it grows by steps of " in said.stderr
+        next_size = said.stderr.rsplit(", to ", 1)[1].split("MiB")[0]
+        assert resize("--plan", f"1:{int(float(next_size))}M").returncode == 0
     assert "can be used with 512.00MiB" in resize("1:max", "--plan").stdout
     plan = json.loads(resize("max", "--plan", "--json").stdout)
     assert plan["schema"] == "cowraid.growth" and len(plan["devices"]) == 3
