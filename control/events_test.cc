@@ -157,6 +157,40 @@ TEST_CASE("a successor that is not there makes nothing degraded, and is said to 
     CHECK(health_of(status).what == "the new device of member 2 is not there");
 }
 
+TEST_CASE("the action names no command that is refused while a member is replaced or removed")
+{
+    const auto action = [](const VolumeStatus& status) {
+        CHECK(health_of(status).what == "1 member out of service");
+        return health_of(status).action;
+    };
+    const auto names = [](const std::string& text, const char* command) {
+        return text.find(command) != std::string::npos;
+    };
+    VolumeStatus status = healthy();
+    status.report.info.members[1].state = MemberState::kMissing;
+    CHECK(names(action(status), "cowraid replace start"));
+    CHECK(names(action(status), "cowraid device remove"));
+    VolumeStatus waits = status;
+    waits.replace = {.state = ReplaceStatus::State::kWaiting, .source = {2}, .target = {9}, .started = 5};
+    waits.report.info.members[1].replaced = true;
+    waits.report.info.members.push_back({.id = {9}, .path = "/dev/m9", .successor = true});
+    CHECK(names(action(waits), "cowraid device online DEVICE"));
+    CHECK(names(action(waits), "cowraid replace cancel"));
+    CHECK_FALSE(names(action(waits), "replace start"));
+    CHECK_FALSE(names(action(waits), "device remove"));
+    waits.replace.source = {3};  // then member 2 may be given another device
+    CHECK(names(action(waits), "cowraid replace start"));
+    VolumeStatus removed = status;
+    removed.balance.state = BalanceStatus::State::kPaused;
+    removed.balance.member = {2};
+    CHECK(names(action(removed), "cowraid balance resume"));
+    removed.balance.state = BalanceStatus::State::kRunning;
+    CHECK(action(removed) == "it is being removed: wait, see cowraid balance status; cowraid balance cancel "
+                             "ends that");
+    removed.balance.shrink_bytes = kGiB;  // it stays
+    CHECK(names(action(removed), "cowraid replace start"));
+}
+
 TEST_CASE("what was wrong before is told with the first look")
 {
     EventFinder finder;

@@ -128,6 +128,32 @@ std::string not_writable_text(const VolumeInfo& info)
                                         : info.read_only_step);
 }
 
+namespace {
+
+// What to do about members that are out of service where all of them are one that is being replaced, or
+// removed: other orders are refused then. Empty: there are others.
+std::string step_meanwhile(const VolumeStatus& status)
+{
+    const auto all_are = [&](MemberId id) {
+        return std::all_of(
+            status.report.info.members.begin(), status.report.info.members.end(),
+            [&](const MemberInfo& one) { return one.in_service() || one.successor || one.id == id; });
+    };
+    const ReplaceStatus& replace = status.replace;
+    const BalanceStatus& balance = status.balance;
+    if (replace.active() && all_are(replace.source))
+        return "attach it and run cowraid device online DEVICE, or ID after a passing failure: it is being "
+               "replaced, see cowraid replace status; cowraid replace cancel ends that";
+    if (balance.active() && balance.shrink_bytes == 0 && all_are(balance.member))
+        return std::string("it is being removed: ") +
+               (balance.state == BalanceStatus::State::kPaused ? "cowraid balance resume goes on with that"
+                                                               : "wait, see cowraid balance status") +
+               "; cowraid balance cancel ends that";
+    return "";
+}
+
+}  // namespace
+
 Health health_of(const VolumeStatus& status)
 {
     const VolumeInfo& info = status.report.info;
@@ -146,6 +172,8 @@ Health health_of(const VolumeStatus& status)
             "DAMAGED", count_text(info.damaged_blocks, "block") + " cannot be had from any redundancy",
             "cowraid status -v names the files: restore them from elsewhere, or delete them; a scrub says "
             "when nothing is damaged any more"};
+    if (const std::string step = step_meanwhile(status); missing > 0 && !step.empty())
+        return {"DEGRADED", count_text(missing, "member") + " out of service", step};
     if (missing > 0)
         return {
             "DEGRADED", count_text(missing, "member") + " out of service",
@@ -174,10 +202,12 @@ Health health_of(const VolumeStatus& status)
                 "it"};
     if (const uint64_t doubtful = count_members(info, [](const MemberInfo& one) { return one.doubtful; });
         doubtful > 0)
-        return {
-            online, count_text(doubtful, "member") + " with many errors",
-            "look at its cable and controller; cowraid replace start ID DEVICE puts another in its place; "
-            "what is wrong is repaired as it is read, and by cowraid scrub"};
+        return {online, count_text(doubtful, "member") + " with many errors",
+                std::string("look at its cable and controller; ") +
+                    (status.replace.active()
+                         ? ""
+                         : "cowraid replace start ID DEVICE puts another in its place; ") +
+                    "what is wrong is repaired as it is read, and by cowraid scrub"};
     const auto is_no_help = [](const SpareInfo& spare) {
         return spare.useless || spare.path.empty();
     };
