@@ -124,9 +124,9 @@ Status lock_patiently(const std::string& path, int fd, const OpenOptions& option
     return Err::kBusy;
 }
 
-bool is_locked(int fd)
+bool is_locked(int fd, const OpenOptions& options)
 {
-    struct flock holder = lock_of(F_WRLCK);
+    struct flock holder = lock_of(options.read_only ? F_RDLCK : F_WRLCK);
     return fcntl(fd, F_OFD_GETLK, &holder) == 0 && holder.l_type != F_UNLCK;
 }
 
@@ -185,18 +185,19 @@ Status lock_image(const std::string& path, int fd, const struct stat& info, cons
     return Err::kBusy;
 }
 
+// The same: first the lock, then a look. Two that come at once by two ways may both be refused.
 Status lock_device(const std::string& path, int fd, const struct stat& info, const OpenOptions& options,
                    std::string& why)
 {
     CW_TRY(lock_patiently(path, fd, options, why));
-    // A loop device over an image that is itself in use as a member would be a second way to it.
-    const std::string backing = backing_file_of(info.st_rdev);
-    const int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-    const UniqueFd file(backing.empty() ? -1 : open(backing.c_str(), flags));
-    if (!file.valid() || !is_locked(file.get()))
-        return Err::kOk;
-    why = path + " is attached over " + backing + ", which is in use; unmount that first";
-    return Err::kBusy;
+    for (const std::string& other : other_ways_to(info.st_rdev)) {
+        const UniqueFd way(open(other.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+        if (!way.valid() || !is_locked(way.get(), options))
+            continue;
+        why = path + " leads to the same bytes as " + other + ", which is in use; unmount that first";
+        return Err::kBusy;
+    }
+    return {};
 }
 
 }  // namespace

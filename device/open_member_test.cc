@@ -241,6 +241,59 @@ TEST_CASE("loop devices: exclusive, write-protected, and their backing files")
     CHECK(open_error(path, {}, why) == Err::kOk);
 }
 
+TEST_CASE("two ways to the same bytes are not used at the same time")
+{
+    const TempDir dir;
+    const std::string path = dir.file("backing", 64 * kMiB);
+    std::string why;
+    const LoopDevice whole(path), again(path), later(path, kMiB), part(path, 0, 16 * kMiB),
+        next(path, 16 * kMiB, 16 * kMiB), above(whole.name()), above_next(next.name(), 0, kMiB);
+    if (above_next.name().empty()) {
+        MESSAGE("no loop devices here: skipped");
+        return;
+    }
+    const auto is_refused = [&](const LoopDevice& loop, const std::string& for_the_sake_of) {
+        CHECK(open_error(loop.name(), {}, why) == Err::kBusy);
+        CHECK(why == loop.name() + " leads to the same bytes as " + for_the_sake_of +
+                         ", which is in use; unmount that first");
+    };
+    {
+        const auto holder = open_member(whole.name(), {}, why);
+        REQUIRE(holder.ok());
+        for (const LoopDevice* other : {&again, &later, &part, &next, &above, &above_next})
+            is_refused(*other, whole.name());
+        CHECK(open_error(again.name(), {.read_only = true}, why) == Err::kBusy);
+        CHECK(open_error(again.name(), {.read_only = true, .exclusive = false}, why) == Err::kOk);
+        // The file's name says nothing any more.
+        REQUIRE(rename(path.c_str(), (path + "x").c_str()) == 0);
+        is_refused(again, whole.name());
+        REQUIRE(rename((path + "x").c_str(), path.c_str()) == 0);
+        struct stat info;
+        REQUIRE(stat(path.c_str(), &info) == 0);
+        CHECK_FALSE(loop_device_over(info).empty());
+    }
+    {
+        const auto holder = open_member(above_next.name(), {}, why);
+        REQUIRE(holder.ok());
+        CHECK(open_error(part.name(), {}, why) == Err::kOk);
+        for (const LoopDevice* other : {&whole, &later, &next, &above})
+            is_refused(*other, above_next.name());
+    }
+    {
+        const auto holder = open_member(part.name(), {}, why);
+        REQUIRE(holder.ok());
+        CHECK(open_error(next.name(), {}, why) == Err::kOk);
+        is_refused(later, part.name());
+    }
+    {
+        const auto reader = open_member(whole.name(), {.read_only = true}, why);
+        REQUIRE(reader.ok());
+        CHECK(open_error(again.name(), {.read_only = true}, why) == Err::kOk);
+        CHECK(open_error(again.name(), {}, why) == Err::kBusy);
+    }
+    CHECK(open_error(later.name(), {}, why) == Err::kOk);
+}
+
 TEST_CASE("foreign signatures are named and wiped")
 {
     const TempDir dir;

@@ -56,7 +56,8 @@ private:
 // A loop device over a file, detached at the end; name() is empty where the machine allows none.
 class LoopDevice {
 public:
-    explicit LoopDevice(const std::string& file)
+    // `bytes` from `offset` on; 0: to the end.
+    explicit LoopDevice(const std::string& file, uint64_t offset = 0, uint64_t bytes = 0)
     {
         const UniqueFd control(open("/dev/loop-control", O_RDWR | O_CLOEXEC));
         const UniqueFd backing(open(file.c_str(), O_RDWR | O_CLOEXEC));
@@ -67,6 +68,8 @@ public:
             loop_config config{};
             config.fd = static_cast<uint32_t>(backing.get());
             config.info.lo_flags = LO_FLAGS_DIRECT_IO;
+            config.info.lo_offset = offset;
+            config.info.lo_sizelimit = bytes;
             // Another process may have taken it meanwhile: then the next one.
             if (number < 0 || !fd.valid() || ioctl(fd.get(), LOOP_CONFIGURE, &config) != 0)
                 continue;

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "base/print.h"
@@ -131,6 +132,33 @@ Result<SpareInfo> find_spare(ControlClient& client, const std::string& text, std
     return SpareInfo();
 }
 
+namespace {
+
+// A device that has what the member in service has is another path to it, or a copy made just now: not to be
+// overwritten, not by force either. A copy is older as soon as something more is committed.
+Status refuse_member_in_service(const VolumeInfo& info, const std::string& path, std::string& why)
+{
+    std::string ignored;
+    const auto found = inspect_member(path, ignored);
+    if (!found.ok() || found->superblock.volume_uuid != info.uuid ||
+        found->superblock.generation < info.generation)
+        return {};
+    const MemberId id = found->superblock.member_id;
+    const bool spare = found->superblock.on_spare();
+    const bool serves =
+        spare ? std::any_of(info.spares.begin(), info.spares.end(),
+                            [&](const SpareInfo& one) { return one.id == id && !one.path.empty(); })
+              : std::any_of(info.members.begin(), info.members.end(),
+                            [&](const MemberInfo& one) { return one.id == id && one.in_service(); });
+    if (!serves)
+        return {};
+    why = path + " is " + (spare ? "spare " : "member ") + std::to_string(id.value) +
+          " of this volume, by another path, or a copy of the same state; name another device";
+    return Err::kExists;
+}
+
+}  // namespace
+
 Result<NewMember> choose_device(ControlClient& client, const char* plan, json_t* request,
                                 const std::string& path, bool force, Json& answer, std::string& why)
 {
@@ -143,7 +171,10 @@ Result<NewMember> choose_device(ControlClient& client, const char* plan, json_t*
         why = not_writable_text(report.info);
         return Err::kReadOnly;
     }
-    CW_ASSIGN(NewMember device, open_new_member(path, force, why));
+    auto opened = open_new_member(path, force, why);
+    if (opened.ok() || opened.err() == Err::kExists)
+        CW_TRY(refuse_member_in_service(report.info, path, why));
+    CW_ASSIGN(NewMember device, std::move(opened));
     json_put_text(request, "path", device.path);
     json_put_integer(request, "size_bytes", device.size_bytes);
     json_put_flag(request, "check", true);
