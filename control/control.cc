@@ -171,7 +171,9 @@ void ControlServer::admit(UniqueFd fd)
     drop_finished();
     auto client = std::make_unique<Client>();
     client->fd = std::move(fd);
-    if (clients_.size() >= options_.clients_max) {
+    const auto held = static_cast<size_t>(
+        std::count_if(clients_.begin(), clients_.end(), [](const auto& one) { return one->held.load(); }));
+    if (clients_.size() - std::min<size_t>(held, options_.held_max) >= options_.clients_max) {
         send(*client, make_error(Err::kBusy, "too many clients of the control socket; try again").get());
         return;
     }

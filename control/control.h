@@ -41,6 +41,7 @@ struct ControlOptions {
     std::string path;  // of the socket; its directory must exist and be private
     uid_t owner = 0;  // may connect besides root
     uint32_t clients_max = 16;
+    uint32_t held_max = 48;  // beside these, that are on hold
     uint32_t deadline_milliseconds = 5000;  // to send a request, and to take an answer
 };
 

@@ -259,9 +259,12 @@ TEST_CASE("control: a silent client is dropped, and the number of clients is bou
 {
     Fixture fixture(2, 20'000);
     const UniqueFd first = fixture.connect();
-    CHECK(json_get_flag(ask(first.get(), R"({"command": "hold"})").get(), "ok"));
+    CHECK(json_get_flag(ask(first.get(), R"({"command": "echo"})").get(), "ok"));
     const UniqueFd second = fixture.connect();
     CHECK(json_get_flag(ask(second.get(), R"({"command": "hold"})").get(), "ok"));
+    // Who only waits takes nobody's place.
+    const UniqueFd beside = fixture.connect();
+    CHECK(json_get_flag(ask(beside.get(), R"({"command": "echo"})").get(), "ok"));
     {
         const UniqueFd third = fixture.connect();
         CHECK(error_code(receive(third.get())) == "EBUSY");

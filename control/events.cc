@@ -27,9 +27,13 @@ const MemberInfo* find_member(const VolumeInfo& info, MemberId id)
     return found == info.members.end() ? nullptr : &*found;
 }
 
-bool is_degraded(const VolumeInfo& info)
+// Members that may fail beside those that do not serve or lack writes; -1: too many do. Nothing where none
+// does.
+std::optional<int64_t> left_when_degraded(const VolumeInfo& info)
 {
-    return missing_members(info) + stale_members(info) > 0;
+    if (missing_members(info) + stale_members(info) == 0)
+        return std::nullopt;
+    return info.beyond_tolerance ? -1 : static_cast<int64_t>(info.may_fail);
 }
 
 std::string degraded_text(const VolumeInfo& info)
@@ -140,8 +144,8 @@ void EventFinder::begin(const VolumeStatus& status)
 {
     const VolumeInfo& info = status.report.info;
     add("NewArray", "mounted at " + status.report.mount_point);
-    degraded_ = is_degraded(info);
-    if (degraded_)
+    left_ = left_when_degraded(info);
+    if (left_)
         add("DegradedArray", degraded_text(info));
     if (info.read_only && !info.read_only_reason.empty())
         add("ReadOnly", info.read_only_reason);
@@ -257,12 +261,12 @@ void EventFinder::tell_missing_spares(const VolumeInfo& info, uint64_t before)
 void EventFinder::compare_volume(const VolumeStatus& status)
 {
     const VolumeInfo& info = status.report.info;
-    const bool degraded = is_degraded(info);
-    if (degraded && !degraded_)
+    const std::optional<int64_t> left = left_when_degraded(info);
+    if (left && (!left_ || *left < *left_))
         add("DegradedArray", degraded_text(info));
-    else if (!degraded && degraded_)
+    else if (!left && left_)
         add("Redundant", "all members are in service and have " + everything_text(status));
-    degraded_ = degraded;
+    left_ = left;
     const bool stopped = info.read_only && !info.read_only_reason.empty();
     if (stopped && !before_.report.info.read_only)
         add("ReadOnly", info.read_only_reason);
@@ -412,6 +416,12 @@ void EventLog::add(std::vector<VolumeEvent> events)
         if (events_.size() > kEventsMax)
             events_.pop_front();
     }
+}
+
+EventLog::Answer EventLog::newest() const
+{
+    const uint64_t last = since(UINT64_MAX - 1).last;
+    return since(last - std::min<uint64_t>(last, kEventsAtOnce));
 }
 
 EventLog::Answer EventLog::since(uint64_t sequence) const

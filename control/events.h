@@ -6,6 +6,7 @@
 #include <array>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,7 +61,8 @@ private:
     bool grew(Reported& reported, uint64_t value) const;
 
     uint64_t now_ = 0;
-    bool begun_ = false, degraded_ = false, nearly_full_ = false;
+    bool begun_ = false, nearly_full_ = false;
+    std::optional<int64_t> left_;  // members that may still fail, as it was seen last; none: not degraded
     VolumeStatus before_;
     std::map<MemberId, Reported> errors_;
     Reported lost_;
@@ -82,6 +84,7 @@ public:
         uint64_t last = 0;  // sequence of the newest of all
     };
     [[nodiscard]] Answer since(uint64_t sequence) const;
+    [[nodiscard]] Answer newest() const;
 
 private:
     mutable Mutex mutex_{LockRank::kLeaf};

@@ -144,6 +144,41 @@ TEST_CASE("a member that is taken out by order did not fail")
     CHECK(look(finder, status) == "MemberBack Redundant");
 }
 
+TEST_CASE("a volume that may lose fewer members than before is told again")
+{
+    EventFinder finder;
+    VolumeStatus status = healthy();
+    VolumeInfo& info = status.report.info;
+    CHECK(look(finder, status) == "NewArray");
+    info.members[1].state = MemberState::kMissing;
+    info.may_fail = 1;
+    CHECK(look(finder, status) == "MemberOffline DegradedArray");
+    info.members[2].state = MemberState::kMissing;
+    info.may_fail = 0;
+    const std::vector<VolumeEvent> again = finder.look(status, kNow);
+    REQUIRE(names_of(again) == "MemberOffline DegradedArray");
+    CHECK(again[1].text == "2 members out of service; no other member may fail");
+    CHECK(look(finder, status) == "");
+    info.beyond_tolerance = true;
+    CHECK(look(finder, status) == "DegradedArray");
+    info.beyond_tolerance = false;
+    info.may_fail = 1;
+    CHECK(look(finder, status) == "");
+    info.may_fail = 0;
+    CHECK(look(finder, status) == "DegradedArray");
+}
+
+TEST_CASE("the newest events are the last ones")
+{
+    EventLog log;
+    CHECK(log.newest().events.empty());
+    log.add(std::vector<VolumeEvent>(EventLog::kEventsAtOnce + 5));
+    const EventLog::Answer newest = log.newest();
+    CHECK(newest.events.size() == EventLog::kEventsAtOnce);
+    CHECK(newest.events.front().sequence == 6);
+    CHECK(newest.last == EventLog::kEventsAtOnce + 5);
+}
+
 TEST_CASE("a successor that is not there makes nothing degraded, and is said to be missing")
 {
     EventFinder finder;

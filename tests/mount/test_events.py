@@ -176,3 +176,40 @@ def test_a_daemon_that_stood_still_at_first_has_nothing_old_to_tell(make_volume,
         following.send_signal(signal.SIGTERM)
         assert following.wait(timeout=PATIENCE) == 0
     assert f"NewArray {volume.mount_point}" not in lines_called()
+
+
+def test_what_happened_just_before_the_unmount_is_told(make_volume, tmp_path):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=256)
+    volume.make()
+    volume.mount()
+    (volume.mount_point / "data").write_bytes(random_content(60 << 20))
+    tmp_path.chmod(0o755)
+    called = tmp_path / "called"
+    hook = tmp_path / "hook"
+    hook.write_text(f'#!/bin/sh\necho "$1" >>{called}\n', encoding="ascii")
+    hook.chmod(0o755)
+    command = [TOOLS / "cowraid", "events", "--test", "-f", "--program", str(hook), volume.mount_point]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+
+        def names_until(last):
+            names = []
+            while not names or names[-1] != last:
+                names.append(json.loads(following.stdout.readline())["event"])
+            return names
+
+        try:
+            names_until("TestMessage")
+            for act, told in ((["replace", "start", "-B", "1", volume.another(256)], "ReplaceFinished"),
+                              (["device", "offline", "2"], "DegradedArray"),
+                              (["scrub", "start", "--limit", "1m"], "ScrubStarted")):
+                tool("cowraid", *act, volume.mount_point)
+                volume.unmount()
+                names = names_until("DeviceDisappeared")
+                assert told in names, names
+                assert not {"ScrubPaused", "ScrubFinished", "ReadOnly", "Fail"} & set(names), names
+                volume.mount(volume.loops[1:])
+                names_until("NewArray")
+        finally:
+            following.send_signal(signal.SIGTERM)
+            assert following.wait(timeout=PATIENCE) == 0
+    assert {"ReplaceFinished", "DegradedArray", "ScrubStarted"} <= set(called.read_text().split())

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <optional>
 
 #include "base/print.h"
 #include "control/events.h"
@@ -18,6 +19,7 @@ namespace {
 constexpr int kKeyProgram = 256;
 constexpr int kKeyTest = 257;
 constexpr unsigned kHookSeconds = 60;
+constexpr uint32_t kEndMilliseconds = 2000;  // until a daemon whose socket is gone says the last of it
 
 struct EventArguments {
     CommandOptions common;
@@ -69,6 +71,7 @@ struct Followed {
     MountedVolume volume;
     uint64_t last = 0;
     bool begun = false;
+    std::optional<ControlClient> end;  // gets the last events when it is unmounted
 };
 
 class EventReader {
@@ -87,6 +90,9 @@ private:
         return chosen_.empty() || std::find(chosen_.begin(), chosen_.end(), volume) != chosen_.end();
     }
     void read(Followed& followed);
+    void tell_new(Followed& followed, const json_t* answer, uint64_t dropped);
+    void await_end(Followed& followed) const;
+    void read_end(Followed& followed);
     void begin(Followed& followed, uint64_t last, bool degraded);
     void tell(const Followed& followed, const VolumeEvent& event);
     void tell_here(const Followed& followed, const char* name, std::string text);
@@ -162,18 +168,47 @@ void EventReader::read(Followed& followed)
             if (!arguments_.program.empty())
                 return;
         }
-        if (const uint64_t dropped = json_get_integer(answer->get(), "dropped"); dropped > 0)
-            tell_here(followed, "EventsDropped",
-                      count_text(dropped, "event") + " before the next one are lost: there were too many");
-        const json_t* const events = json_get(answer->get(), "events");
-        for (size_t i = 0; i < json_array_size(events); ++i) {
-            const VolumeEvent event = decode_event(json_array_get(events, i));
-            followed.last = event.sequence;
-            tell(followed, event);
-        }
-        if (json_array_size(events) == 0)
+        tell_new(followed, answer->get(), json_get_integer(answer->get(), "dropped"));
+        if (json_array_size(json_get(answer->get(), "events")) == 0)
             return;
     }
+}
+
+void EventReader::tell_new(Followed& followed, const json_t* answer, uint64_t dropped)
+{
+    if (dropped > 0)
+        tell_here(followed, "EventsDropped",
+                  count_text(dropped, "event") + " before the next one are lost: there were too many");
+    const json_t* const events = json_get(answer, "events");
+    for (size_t i = 0; i < json_array_size(events); ++i) {
+        const VolumeEvent event = decode_event(json_array_get(events, i));
+        if (event.sequence <= followed.last)
+            continue;
+        followed.last = event.sequence;
+        tell(followed, event);
+    }
+}
+
+// A connection on which the daemon says what happened last, when nobody can ask it any more.
+void EventReader::await_end(Followed& followed) const
+{
+    std::string why;
+    auto client = arguments_.follow && !followed.end ? ControlClient::connect(followed.volume.uuid)
+                                                     : Result<ControlClient>(Err::kInvalid);
+    if (client.ok() && client->ask("shutdown-wait", why).ok())
+        followed.end = client.take();
+}
+
+void EventReader::read_end(Followed& followed)
+{
+    if (!followed.end)
+        return;
+    const auto message = followed.end->next(kEndMilliseconds);
+    if (!message.ok())
+        return;
+    const json_t* const events = json_get(message->get(), "events");
+    const uint64_t first = json_get_integer(json_array_get(events, 0), "sequence");
+    tell_new(followed, message->get(), first > followed.last + 1 ? first - followed.last - 1 : 0);
 }
 
 void EventReader::look()
@@ -181,24 +216,28 @@ void EventReader::look()
     std::vector<int> silent;
     std::vector<MountedVolume> mounted = list_mounted_volumes(&silent);
     // Before a new mount of the same volume is told.
-    std::erase_if(followed_, [&](const auto& entry) {
+    for (auto at = followed_.begin(); at != followed_.end();) {
         const auto is_it = [&](const MountedVolume& volume) {
-            return entry.first == std::pair(volume.uuid, volume.pid);
+            return at->first == std::pair(volume.uuid, volume.pid);
         };
         const auto stands_still = [&](int pid) {
-            return pid == 0 || pid == entry.first.second;
+            return pid == 0 || pid == at->first.second;
         };
         if (std::any_of(mounted.begin(), mounted.end(), is_it) ||
-            std::any_of(silent.begin(), silent.end(), stands_still))
-            return false;
-        tell_here(entry.second, "DeviceDisappeared", "unmounted, or its daemon ended");
-        return true;
-    });
+            std::any_of(silent.begin(), silent.end(), stands_still)) {
+            ++at;
+            continue;
+        }
+        read_end(at->second);
+        tell_here(at->second, "DeviceDisappeared", "unmounted, or its daemon ended");
+        at = followed_.erase(at);
+    }
     for (MountedVolume& volume : mounted) {
         if (!wants(volume.uuid))
             continue;
         Followed& followed = followed_[{volume.uuid, volume.pid}];
         followed.volume = std::move(volume);
+        await_end(followed);
         read(followed);
     }
     if (std::exchange(first_round_, false))

@@ -155,12 +155,12 @@ Status VolumeControl::status(ControlRequest&, ControlAnswer& answer, std::string
     return {};
 }
 
-void VolumeControl::look_for_events()
+void VolumeControl::look_for_events(bool closed)
 {
-    ReadLock in_use(gate_);
-    if (closing_.load())
-        return;
-    const VolumeStatus status = volume_status();
+    VolumeStatus status = volume_status();
+    if (closed)
+        status.report = looked_at_;
+    looked_at_ = status.report;
     degraded_.store(missing_members(status.report.info) + stale_members(status.report.info) > 0);
     std::vector<VolumeEvent> found = finder_.look(status, static_cast<uint64_t>(time(nullptr)));
     for (VolumeEvent& event : found)
@@ -175,14 +175,19 @@ Status VolumeControl::events(ControlRequest& request, ControlAnswer& answer, std
 {
     const EventLog::Answer found = events_.since(json_get_integer(request.body.get(), "since"));
     answer.result = json_with_schema("events");
-    json_put_integer(answer.result.get(), "last", found.last);
-    json_put_integer(answer.result.get(), "dropped", found.dropped);
+    put_events(found, answer.result.get());
     json_put_flag(answer.result.get(), "degraded", degraded_.load());
+    return {};
+}
+
+void VolumeControl::put_events(const EventLog::Answer& found, json_t* out)
+{
+    json_put_integer(out, "last", found.last);
+    json_put_integer(out, "dropped", found.dropped);
     Json events = json_make_array();
     for (const VolumeEvent& event : found.events)
         json_array_append_new(events.get(), encode_event(event).release());
-    json_put(answer.result.get(), "events", std::move(events));
-    return {};
+    json_put(out, "events", std::move(events));
 }
 
 // Some groups at a time: an answer has a bound.

@@ -25,12 +25,12 @@ namespace cowraid {
 // (path, with the device's descriptor, open as open_member_fd() opens; answers with the member; with check
 // and size_bytes: whether it could be one), device-online (the same, or only member: on the device that it
 // had), device-offline (member), device-replace (as device-add, with member), replace-cancel (answers with
-// the status of the replacement), shutdown-wait (holds the connection; "closing" is announced, then
-// "closed"), events (since: a sequence; answers with those behind it, how many were dropped, and whether the
-// volume is degraded).
+// the status of the replacement), shutdown-wait (holds the connection; what announces the end
+// has the last events, too), events (since: a sequence; answers with those behind it, how many were dropped,
+// and whether the volume is degraded).
 class VolumeControl final : public ControlHandler {
 public:
-    // `filesystem` must live until close_gate() has returned.
+    // `filesystem` must live until close_gate() has returned, and nobody looks for events.
     VolumeControl(Filesystem& filesystem, std::string mount_point);
 
     // Which mount it is; known only after mounting.
@@ -42,8 +42,11 @@ public:
 
     Status handle(ControlRequest& request, ControlAnswer& answer, std::string& why) override;
 
-    // Logs what happened since the last call, for `events`. One thread.
-    void look_for_events();
+    // Logs what happened since the last call, for `events`. One thread. `closed`: the filesystem is, and only
+    // what its works came to is looked at.
+    void look_for_events(bool closed = false);
+    // The newest events, as `events` answers.
+    void put_last_events(json_t* out) const { put_events(events_.newest(), out); }
 
 private:
     struct Command {
@@ -103,6 +106,7 @@ private:
                         std::string& why);
     Status shutdown_wait(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status events(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    static void put_events(const EventLog::Answer& found, json_t* out);
     VolumeReport report();
     VolumeStatus volume_status();
 
@@ -116,7 +120,8 @@ private:
     std::atomic<uint32_t> waiting_{0};  // commands that may wait for members
     Mutex device_mutex_{LockRank::kLeaf};
     std::string device_ CW_GUARDED_BY(device_mutex_);
-    EventFinder finder_;  // of who looks for events
+    EventFinder finder_;  // of who looks for events, as the next one
+    VolumeReport looked_at_;
     EventLog events_;
     std::atomic<bool> degraded_{false};  // at the last look
 };

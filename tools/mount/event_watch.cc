@@ -26,13 +26,14 @@ EventWatch::~EventWatch()
 
 void EventWatch::run()
 {
-    while (true) {
+    for (bool last = false;;) {
         commands_.look_for_events();
+        if (last)
+            return;
         MutexLock lock(mutex_);
         if (!stopping_)
             changed_.wait_for(mutex_, kLookMilliseconds);
-        if (stopping_)
-            return;
+        last = stopping_;
     }
 }
 

@@ -13,7 +13,7 @@ class EventWatch {
 public:
     // `commands` must outlive the object.
     explicit EventWatch(VolumeControl& commands);
-    // Waits for a look under way.
+    // Looks a last time.
     ~EventWatch();
     EventWatch(const EventWatch&) = delete;
     EventWatch& operator=(const EventWatch&) = delete;

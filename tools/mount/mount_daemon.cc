@@ -314,10 +314,12 @@ Status VolumeServer::close()
 {
     if (filesystem_ == nullptr)
         return {};
-    events_.reset();
     if (commands_ != nullptr)
         commands_->close_gate();
+    const bool tells = std::exchange(events_, nullptr) != nullptr;
     const Status status = filesystem_->close();
+    if (tells)
+        commands_->look_for_events(true);
     if (!status.ok())
         CW_LOG_ERROR("unmounted from %s, but the last commit failed: %s", request_.directory.c_str(),
                      err_text(status.err()));
@@ -333,6 +335,7 @@ Status VolumeServer::close()
         Json closed = json_make_object();
         json_put_flag(closed.get(), "ok", status.ok());
         json_put_text(closed.get(), "message", err_text(status.err()));
+        commands_->put_last_events(closed.get());
         remove_control_socket(socket_path_);
         control_->announce(closed.get());
         control_.reset();
