@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "control/damage_json.h"
 
+#include "base/file_name.h"
 #include "control/volume_json.h"
 
 namespace cowraid {
@@ -11,7 +12,7 @@ Json encode_damage(const DamagedFiles& damage)
     for (const DamagedFile& file : damage.files) {
         Json paths = json_make_array();
         for (const std::string& path : file.paths)
-            json_append_text(paths.get(), path);
+            json_append_text(paths.get(), escape_file_name(path));
         Json one = json_make_object();
         json_put_integer(one.get(), "inode", file.inode.value);
         json_put(one.get(), "paths", std::move(paths));
@@ -49,7 +50,7 @@ Result<DamagedFiles> decode_damage(const json_t* object)
         DamagedFile file{.inode = {json_get_integer(value, "inode")}, .paths = {}, .range = {}};
         const json_t* const paths = json_get(value, "paths");
         for (size_t path = 0; path < json_array_size(paths); ++path)
-            file.paths.push_back(json_text(json_array_get(paths, path)));
+            file.paths.push_back(unescape_file_name(json_text(json_array_get(paths, path))));
         file.blocks = json_get_integer(value, "blocks");
         file.range = {json_get_integer(value, "first_byte"), json_get_integer(value, "last_byte")};
         damage.files.push_back(std::move(file));

@@ -288,6 +288,23 @@ TEST_CASE("what a scrub found on each member goes both ways, and has the words t
     CHECK(json_is_null(json_get(json_array_get(devices, 1), "path")));
 }
 
+TEST_CASE("names of damaged files differ as the files do, and come back")
+{
+    DamagedFiles damage;
+    damage.files.push_back({.inode = {300}, .paths = {}, .range = {}});
+    std::vector<std::string>& paths = damage.files.front().paths;
+    paths = {"/rep\xff", "/rep\\xff", "/rep\\\xff", "/a\\", "/a\nb", "/plain"};
+    const Json encoded = encode_damage(damage);
+    const auto decoded = decode_damage(encoded.get());
+    REQUIRE(decoded.ok());
+    REQUIRE(decoded->files.size() == 1);
+    CHECK(decoded->files.front().paths == paths);
+    const json_t* const written = json_get(json_array_get(json_get(encoded.get(), "files"), 0), "paths");
+    CHECK(json_text(json_array_get(written, 0)) == R"(/rep\xff)");
+    CHECK(json_text(json_array_get(written, 1)) == R"(/rep\\xff)");
+    CHECK(json_text(json_array_get(written, 5)) == "/plain");
+}
+
 TEST_CASE("damaged tree nodes go both ways")
 {
     DamagedFiles damage;

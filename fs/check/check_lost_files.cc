@@ -3,6 +3,7 @@
 // when there are such blocks.
 #include <algorithm>
 
+#include "base/file_name.h"
 #include "fs/check/check_passes.h"
 #include "fs/maintain/damaged_files.h"
 
@@ -34,8 +35,9 @@ private:
     void found(const DamagedFile& file) override
     {
         for (const std::string& path : paths_of(context_.cache, tree_, file.inode, path_bytes_left_))
-            context_.findings.add("file", {}, "%s: lost: %llu block%s, bytes %llu to %llu", path.c_str(),
-                                  as_ull(file.blocks), file.blocks == 1 ? "" : "s", as_ull(file.range.first),
+            context_.findings.add("file", {}, "%s: lost: %llu block%s, bytes %llu to %llu",
+                                  escape_file_name(path).c_str(), as_ull(file.blocks),
+                                  file.blocks == 1 ? "" : "s", as_ull(file.range.first),
                                   as_ull(file.range.last));
     }
 
