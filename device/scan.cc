@@ -160,20 +160,23 @@ Result<ScanResult> scan_for_path(const std::string& path, ScanOptions& options, 
     return found;
 }
 
+constexpr size_t kDeniedNamed = 8;
+
 std::string next_step(const ScanResult& found)
 {
     std::string text = found.silent.empty() ? "" : "; no answer came from " + join_words(found.silent);
-    if (found.denied_count == 0)
+    if (found.denied.empty())
         return text + "; name one of its members by path";
-    return text + "; " + std::to_string(found.denied_count) +
-           (found.denied_count == 1 ? " device" : " devices") +
-           " may not be read: " + next_step_when_denied();
+    const std::string some = found.denied.size() > kDeniedNamed
+                                 ? std::to_string(found.denied.size()) + " devices"
+                                 : join_words(found.denied);
+    return text + "; " + some + " may not be read: " + next_step_when_denied();
 }
 
 // What root may not read is none of the volume's devices: they may come yet.
 Err denied_to_user(const ScanResult& found)
 {
-    return found.denied_count > 0 && geteuid() != 0 ? Err::kAccess : Err::kNotFound;
+    return !found.denied.empty() && geteuid() != 0 ? Err::kAccess : Err::kNotFound;
 }
 
 Result<ScanResult> scan_for_label(const std::string& label, const ScanOptions& options, std::string& why)
@@ -321,7 +324,7 @@ ScanResult scan_members(const ScanOptions& options)
             result.silent.push_back(path);
             result.notes.push_back(one.why + ": left out");
         } else if (one.member.err() == Err::kAccess || one.member.err() == Err::kNotPermitted) {
-            ++result.denied_count;
+            result.denied.push_back(path);
         }
     }
     std::sort(result.members.begin(), result.members.end(), comes_before);

@@ -44,7 +44,7 @@ struct ScanResult {
     std::vector<FoundMember> foreign;  // files in a directory of `options` that belong to somebody else
     std::vector<std::string> notes;  // one line each about what was left out
     std::vector<std::string> silent;  // paths of what did not answer in time; `notes` has a line of each
-    size_t denied_count = 0;  // devices that this user may not open
+    std::vector<std::string> denied;  // paths of devices that this user may not open
 };
 
 // Every device and file that carries a superblock of any volume. Reads the superblock rings only. Devices

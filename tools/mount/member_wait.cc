@@ -46,12 +46,12 @@ std::vector<MemberId> awaited_members(const VolumeMembers& volume)
     }
     std::vector<MemberId> awaited;
     for (const MemberRecord& line : head == nullptr ? std::vector<MemberRecord>() : head->members) {
-        // Not a device that had the place before.
+        // Not a device that had the place before; one that was named is refused, whatever comes.
         const bool found =
             std::any_of(volume.members.begin(), volume.members.end(), [&](const FoundMember& member) {
                 const Superblock& own = member.superblock;
                 const MemberRecord* const said = own.on_spare() ? nullptr : own.member(own.member_id);
-                return said != nullptr && said->id == line.id && said->uuid == line.uuid;
+                return said != nullptr && said->id == line.id && (said->uuid == line.uuid || member.named);
             });
         const bool has_share = line.id != head->replace.target;
         if (line.state == MemberState::kPresent && has_share && !found)

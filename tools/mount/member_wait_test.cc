@@ -54,6 +54,9 @@ TEST_CASE("waited for is who took part in the last commit and is not there")
     attached.members[0].superblock.generation = {9};
     attached.members[0].superblock.members[1].uuid.bytes[0] = 1;
     CHECK(awaited_members(attached) == std::vector<MemberId>{{2}});
+    // Who names that device is told so at once.
+    attached.members[1].named = true;
+    CHECK(awaited_members(attached).empty());
 
     // The newest superblock counts: member 3 was away when the others went on without 2.
     VolumeMembers volume = found_of({3}, {kPresent, kPresent, kPresent});
