@@ -168,6 +168,20 @@ TEST_CASE("a volume that may lose fewer members than before is told again")
     CHECK(look(finder, status) == "DegradedArray");
 }
 
+TEST_CASE("to do without a member is advised only where the others suffice")
+{
+    VolumeStatus status = healthy();
+    VolumeInfo& info = status.report.info;
+    info.data_profile = ProfileId::kRaid6;
+    info.members[1].state = MemberState::kMissing;
+    const std::string remove = "cowraid device remove ID does without it";
+    CHECK(health_of(status).action.find(remove) == std::string::npos);
+    info.members.push_back({.id = {4}});
+    CHECK(health_of(status).action.find(remove) != std::string::npos);
+    info.spaces.push_back({ProfileId::kRaid1c4, kGroupSystem, 1000, 500, 4000});
+    CHECK(health_of(status).action.find(remove) == std::string::npos);
+}
+
 TEST_CASE("the newest events are the last ones")
 {
     EventLog log;

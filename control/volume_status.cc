@@ -69,7 +69,7 @@ uint64_t missing_members(const VolumeInfo& info)
 std::string mount_by_name_text(const std::string& device)
 {
     return "the volume was mounted by a list of devices: add " + device +
-           " to it (/etc/fstab), or mount by LABEL= or UUID=";
+           " to it (/etc/fstab), or mount by cowraid:LABEL or cowraid:UUID";
 }
 
 uint64_t stale_members(const VolumeInfo& info)
@@ -119,13 +119,13 @@ std::string findings_text(const ScrubStatus& status)
     return found + (status.state == ScrubState::kFinished ? "" : " so far") + action;
 }
 
-std::string not_writable_text(const VolumeInfo& info)
+std::string not_writable_text(const VolumeInfo& info, const char* otherwise)
 {
     if (!info.read_only_reason.empty())
         return "the volume is read-only: " + info.read_only_reason + "; " + info.read_only_step;
-    return "the volume is mounted read-only; " +
-           (info.read_only_step.empty() ? "remount it for writing, or unmount it and run cowraid check"
-                                        : info.read_only_step);
+    return "the volume is mounted read-only; " + (info.read_only_step.empty()
+                                                      ? std::string("remount it for writing") + otherwise
+                                                      : info.read_only_step);
 }
 
 namespace {
@@ -152,6 +152,21 @@ std::string step_meanwhile(const VolumeStatus& status)
     return "";
 }
 
+// Whether block groups can be made when the members that are out of service are none any more.
+bool can_do_without(const VolumeInfo& info)
+{
+    const uint64_t left =
+        count_members(info, [](const MemberInfo& one) { return one.in_service() && !one.successor; });
+    const auto fits = [&](ProfileId id) {
+        const Profile* const profile = find_profile(id);
+        return profile == nullptr || left >= profile->min_members;
+    };
+    return fits(info.data_profile) && fits(info.metadata_profile) &&
+           std::all_of(info.spaces.begin(), info.spaces.end(), [&](const SpaceInfo& space) {
+               return (space.content & kGroupSystem) == 0 || fits(space.profile);
+           });
+}
+
 }  // namespace
 
 Health health_of(const VolumeStatus& status)
@@ -175,11 +190,10 @@ Health health_of(const VolumeStatus& status)
     if (const std::string step = step_meanwhile(status); missing > 0 && !step.empty())
         return {"DEGRADED", count_text(missing, "member") + " out of service", step};
     if (missing > 0)
-        return {
-            "DEGRADED", count_text(missing, "member") + " out of service",
-            "attach it and run cowraid device online DEVICE, or ID after a passing failure; cowraid replace "
-            "start ID DEVICE puts a new device in the place of one; cowraid device remove ID does without "
-            "it"};
+        return {"DEGRADED", count_text(missing, "member") + " out of service",
+                std::string("attach it and run cowraid device online DEVICE, or ID after a passing failure; "
+                            "cowraid replace start ID DEVICE puts a new device in the place of one") +
+                    (can_do_without(info) ? "; cowraid device remove ID does without it" : "")};
     if (stale > 0)
         return {"DEGRADED", count_text(stale, "member") + " without writes that it missed",
                 status.catch_up.state == ScrubState::kRunning

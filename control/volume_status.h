@@ -35,7 +35,8 @@ struct Health {
 // The worst that there is.
 Health health_of(const VolumeStatus& status);
 // Why a command that writes is refused, and what to do about it.
-std::string not_writable_text(const VolumeInfo& info);
+// `otherwise`: what else can be done, such as ", or wait".
+std::string not_writable_text(const VolumeInfo& info, const char* otherwise = "");
 
 // As `cowraid status` shows it:
 //   "missing"     its device is not there

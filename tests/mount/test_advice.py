@@ -72,7 +72,8 @@ def test_commands_on_a_volume_without_a_majority(make_volume):
     volume.unmount()
     # Where only the mount says so, that is what is said.
     volume.mount(without(volume, [1]), "ro")
-    assert "mounted read-only; remount it for writing" in refused("scrub", "start", place)
+    assert "mounted read-only; remount it for writing, or unmount it" in refused("scrub", "start", place)
+    assert refused("balance", "start", place).endswith("mounted read-only; remount it for writing\n")
 
 
 def fill_and_unmount(volume):

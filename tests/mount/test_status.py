@@ -2,6 +2,7 @@
 """cowraid status: what it says of volumes that are well, degraded, being filled, and with errors."""
 
 import json
+import os
 import signal
 import subprocess
 import threading
@@ -122,3 +123,50 @@ def test_a_dead_daemon_is_told(make_volume):
     assert told.returncode == 1
     silent = {one["mount_point"]: one["problem"] for one in json.loads(told.stdout)["not_answering"]}
     assert "dead" in silent[str(volume.mount_point)]
+
+
+def test_a_mount_that_is_served_elsewhere_is_no_failure(make_volume):
+    volume, other = (make_volume(member_mib=128) for _ in range(2))
+    for one in (volume, other):
+        one.make()
+    volume.mount()
+    elsewhere = {**os.environ, "COWRAID_RUN_DIR": str(other.folder / "run")}
+    tool("mount.cowraid", *other.loops, other.mount_point, env=elsewhere)
+    try:
+        for words in ([], ["--check"]):
+            told = tool("cowraid", "status", *words)
+            assert f"'{other.mount_point}': it has no control socket here; is it served" in told.stderr
+            assert "COWRAID_RUN_DIR" in told.stderr and str(volume.mount_point) in told.stdout
+        # Nobody knows how the only one is.
+        nowhere = {**os.environ, "COWRAID_RUN_DIR": str(other.folder / "none")}
+        assert tool("cowraid", "status", "--check", check=False, env=nowhere).returncode == 4
+        os.kill(volume.daemon(), signal.SIGSTOP)
+        told = tool("cowraid", "status", check=False)
+        assert told.returncode == 1 and "does not answer (stopped or busy)" in told.stderr
+    finally:
+        os.kill(volume.daemon(), signal.SIGCONT)
+        tool("umount.fuse.cowraid", other.mount_point, env=elsewhere)
+
+
+def test_who_may_not_ask_is_told_whose_a_volume_is(make_volume):
+    volume = make_volume(member_mib=128)
+    volume.make()
+    volume.mount()
+    for words in ([], ["-x"]):
+        told = run("setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", TOOLS / "cowraid", "status",
+                   *words)
+        assert f"'{volume.mount_point}': root mounted it; only root may ask its daemon" in told.stderr
+        assert "no volume is mounted" not in told.stdout
+
+
+def test_a_lazily_unmounted_volume_is_called_so(make_volume):
+    volume = make_volume(member_mib=128)
+    volume.make("-L", "lazy")
+    volume.mount()
+    with subprocess.Popen(["sleep", "60"], cwd=volume.mount_point) as holder:
+        assert line(status(volume), "Mounted:") == str(volume.mount_point)
+        tool("umount.fuse.cowraid", "-l", volume.mount_point)
+        mounted = line(tool("cowraid", "status", "lazy").stdout, "Mounted:")
+        assert mounted.startswith(f"lazily unmounted from {volume.mount_point}"), mounted
+        assert f"pid {holder.pid}" in mounted
+        holder.kill()

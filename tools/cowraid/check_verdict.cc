@@ -56,27 +56,33 @@ std::string damage_text(const Damage& damage)
 }
 
 // What that means, and the next step.
-std::string outlook(const Sum& sum)
+std::string outlook(const Sum& sum, bool mounted)
 {
+    const auto step = [=](const char* first, const char* then) {
+        return std::string(mounted ? "" : first) + then;
+    };
     if (sum.files > 0)
         return count_text(sum.files, "file") + " lost data and " + (sum.files == 1 ? "is" : "are") +
-               " named above; mount the volume, restore them from elsewhere, and run cowraid scrub";
+               " named above; " +
+               step("mount the volume, ", "restore them from elsewhere, and run cowraid scrub");
     if (sum.lasting > 0)
-        return count_text(sum.lasting, "finding") +
-               " cannot be repaired; mount it with -o ro and copy what is there";
+        return count_text(sum.lasting, "finding") + " cannot be repaired; " +
+               step("mount it with -o ro and ", "copy what is there");
     bool damaged = sum.others > 0, away = false;
     for (const auto& [id, damage] : sum.members) {
         damaged = damaged || damage.blocks + damage.copies > 0;
         away = away || damage.away;
     }
-    return std::string("nothing is lost; ") + (away ? "mount it with -o degraded, or bring the member back"
-                                               : damaged ? "mount it and run cowraid scrub"
-                                                         : "see above");
+    return std::string("nothing is lost; ") +
+           (away      ? step("mount it with -o degraded, or ", "bring the member back")
+            : damaged ? step("mount it and ", "run cowraid scrub")
+                      : std::string("see above"));
 }
 
 }  // namespace
 
-std::string check_verdict(const CheckReport& report, const std::map<uint32_t, std::string>& paths)
+std::string check_verdict(const CheckReport& report, const std::map<uint32_t, std::string>& paths,
+                          bool mounted)
 {
     if (report.clean())
         return "clean";
@@ -87,7 +93,7 @@ std::string check_verdict(const CheckReport& report, const std::map<uint32_t, st
         text += "member " + std::to_string(id) + (path == paths.end() ? "" : " (" + path->second + ")") +
                 " " + damage_text(damage) + "; ";
     }
-    return text + outlook(sum);
+    return text + outlook(sum, mounted);
 }
 
 }  // namespace cowraid

@@ -10,7 +10,8 @@
 namespace cowraid {
 
 // "member 2 (/dev/sdb) is damaged in 54 blocks; nothing is lost; mount it and run cowraid scrub". "clean"
-// when there is nothing. `paths`: of members, by id.
-std::string check_verdict(const CheckReport& report, const std::map<uint32_t, std::string>& paths);
+// when there is nothing. `paths`: of members, by id. `mounted`: now.
+std::string check_verdict(const CheckReport& report, const std::map<uint32_t, std::string>& paths,
+                          bool mounted = false);
 
 }  // namespace cowraid

@@ -7,11 +7,11 @@ namespace cowraid {
 
 namespace {
 
-std::string verdict(const std::vector<CheckFinding>& findings)
+std::string verdict(const std::vector<CheckFinding>& findings, bool mounted = false)
 {
     CheckReport report;
     report.findings = findings;
-    return check_verdict(report, {{1, "/dev/sda"}, {2, "/dev/sdb"}});
+    return check_verdict(report, {{1, "/dev/sda"}, {2, "/dev/sdb"}}, mounted);
 }
 
 }  // namespace
@@ -36,6 +36,10 @@ TEST_CASE("a check ends in a sentence")
           "volume, restore them from elsewhere, and run cowraid scrub");
     CHECK(verdict({{.kind = "inode"}, {.kind = "space"}}) ==
           "2 findings cannot be repaired; mount it with -o ro and copy what is there");
+    CHECK(verdict({{.kind = "parity", .member = 2, .block_count = 1, .repairable = true}}, true) ==
+          "member 2 (/dev/sdb) is damaged in 1 block; nothing is lost; run cowraid scrub");
+    CHECK(verdict({{.kind = "inode"}, {.kind = "space"}}, true) ==
+          "2 findings cannot be repaired; copy what is there");
 }
 
 }  // namespace cowraid

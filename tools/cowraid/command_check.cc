@@ -121,7 +121,7 @@ std::string verdict_of(const VolumeMembers& volume, const CheckReport& report)
     std::map<uint32_t, std::string> paths;
     for (const auto& [id, member] : newest)
         paths.emplace(id, member->path);
-    return check_verdict(report, paths);
+    return check_verdict(report, paths, find_mounted_volume(volume.uuid).has_value());
 }
 
 void print_report(const VolumeMembers& volume, const CheckReport& report, const CheckArguments& arguments)

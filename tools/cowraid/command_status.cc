@@ -96,12 +96,23 @@ Result<VolumeStatus> ask_shown(const Uuid& uuid, bool names_files, Json& answer,
     return status;
 }
 
-// What is wrong with a mount whose daemon gave no answer; empty: nothing, others may ask it.
-std::string silence_of(const MountEntry& entry)
+struct Silence {
+    std::string problem;
+    bool counts = true;  // false: nothing says that the volume is not well
+};
+
+// Why nobody answered for a mount. `all_answer`: every daemon that has a socket where this program looks.
+Silence silence_of(const MountEntry& entry, bool all_answer)
 {
     if (says_it_is_dead(entry.directory))
-        return "its daemon is dead: unmount it and mount the volume again";
-    return entry.is_of_this_user() ? "its daemon does not answer (stopped or busy)" : "";
+        return {"its daemon is dead: unmount it and mount the volume again"};
+    if (!entry.is_of_this_user()) {
+        const std::string who = entry.owner == "0" ? "root" : "user " + entry.owner;
+        return {who + " mounted it; only " + who + " may ask its daemon", false};
+    }
+    if (all_answer)
+        return {"it has no control socket here; is it served with another COWRAID_RUN_DIR?", false};
+    return {"its daemon does not answer (stopped or busy)"};
 }
 
 // As --check has it.
@@ -125,23 +136,26 @@ void add_silent(const CommandOptions& options, json_t* list, const char* key, co
         print_line(stderr, "cowraid: %s: %s", quoted(name).c_str(), problem.c_str());
 }
 
-// Mounts of this user that no daemon answered for are said, and added to `list`. False: there are some.
-bool all_answer(const CommandOptions& options, const std::vector<MountedVolume>& answered, json_t* list)
+// Mounts that no daemon answered for are said, and added to `list`; those of others where none is of this
+// user. False: one of them may not be well.
+bool add_unanswered(const CommandOptions& options, const std::vector<MountedVolume>& answered,
+                    bool all_answer, json_t* list)
 {
     const auto table = read_mount_table();
-    bool all = true;
+    bool all_well = true;
     for (const MountEntry& entry : table.ok() ? *table : std::vector<MountEntry>()) {
         const bool known = std::any_of(answered.begin(), answered.end(), [&](const MountedVolume& volume) {
             return volume.device == entry.device ||
                    (volume.device.empty() && volume.mount_point == entry.directory);
         });
-        const std::string silence = !entry.is_cowraid() || known ? "" : silence_of(entry);
-        if (silence.empty())
+        if (!entry.is_cowraid() || known)
             continue;
-        all = false;
-        add_silent(options, list, "mount_point", entry.directory, silence);
+        const Silence silence = silence_of(entry, all_answer);
+        all_well = all_well && !silence.counts;
+        if (silence.counts || entry.is_of_this_user() || answered.empty())
+            add_silent(options, list, "mount_point", entry.directory, silence.problem);
     }
-    return all;
+    return all_well;
 }
 
 int show_once(const StatusArguments& arguments)
@@ -149,8 +163,9 @@ int show_once(const StatusArguments& arguments)
     const CommandOptions& options = arguments.common;
     std::string why;
     const bool all_volumes = options.operands.empty();
+    std::vector<int> not_answering;
     const std::vector<MountedVolume> answered =
-        all_volumes ? list_mounted_volumes() : std::vector<MountedVolume>();
+        all_volumes ? list_mounted_volumes(&not_answering) : std::vector<MountedVolume>();
     Result<std::vector<Uuid>> volumes = std::vector<Uuid>();
     if (!all_volumes)
         volumes = chosen_volumes(options, why);
@@ -162,7 +177,8 @@ int show_once(const StatusArguments& arguments)
     for (const MountedVolume& volume : answered)
         volumes->push_back(volume.uuid);
     Json silent = json_make_array();
-    int code = !all_volumes || all_answer(options, answered, silent.get()) ? kExitOk : failed;
+    const bool well = !all_volumes || add_unanswered(options, answered, not_answering.empty(), silent.get());
+    int code = well ? kExitOk : failed;
     size_t shown = 0;
     Json list = json_make_array();
     for (const Uuid& uuid : *volumes) {
@@ -188,7 +204,7 @@ int show_once(const StatusArguments& arguments)
         json_put(out.get(), "volumes", std::move(list));
         json_put(out.get(), "not_answering", std::move(silent));
         print_json(out.get());
-    } else if (shown == 0 && code == kExitOk) {
+    } else if (shown == 0 && code == kExitOk && (!volumes->empty() || json_array_size(silent.get()) == 0)) {
         print_line(stdout, "%s",
                    volumes->empty() ? "no volume is mounted; cowraid filesystem show looks for them"
                                     : "all volumes are healthy");

@@ -89,6 +89,8 @@ Result<VolumeStatus> ask_volume_status(const Uuid& uuid, Json& answer, std::stri
     const Health health = health_of(status);
     json_put_text(answer.get(), "health", health.state);
     json_put_text(answer.get(), "problem", health.what);
+    if (const auto mounted = client.mounted_volume(); mounted.ok())
+        status.report.mount_text = where_mounted(*mounted);
     why.clear();
     return status;
 }

@@ -149,6 +149,15 @@ std::string profile_text(const VolumeInfo& info, uint32_t content, ProfileId pro
     return out + others + (others.empty() ? "" : ")");
 }
 
+// Where the volume can be reached; what else there is to say where it is out of the tree.
+std::string mounted_text(const VolumeReport& report)
+{
+    const std::string usual = "mounted at ";
+    return report.mount_text.empty()              ? report.mount_point
+           : report.mount_text.starts_with(usual) ? report.mount_text.substr(usual.size())
+                                                  : report.mount_text;
+}
+
 }  // namespace
 
 std::string status_text(const VolumeStatus& status, SizeStyle sizes)
@@ -157,7 +166,7 @@ std::string status_text(const VolumeStatus& status, SizeStyle sizes)
     const Health health = health_of(status);
     std::string out =
         field_text("Volume:", (info.label.empty() ? "" : quoted(info.label) + "  ") + uuid_text(info.uuid));
-    out += field_text("Mounted:", status.report.mount_point);
+    out += field_text("Mounted:", mounted_text(status.report));
     out += field_text("Options:", options_shown(status.report.mount_options));
     out += field_text("State:", health.state);
     if (!health.what.empty())

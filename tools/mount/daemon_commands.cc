@@ -236,11 +236,11 @@ Status VolumeControl::remount(ControlRequest& request, ControlAnswer& answer, st
     return {};
 }
 
-std::string VolumeControl::not_writable(Err err)
+std::string VolumeControl::not_writable(Err err, const char* otherwise)
 {
     const VolumeInfo info = filesystem_.info();
     return err == Err::kReadOnly || !info.read_only_reason.empty()
-               ? not_writable_text(info)
+               ? not_writable_text(info, otherwise)
                : "the volume has stopped; unmount and mount it again";
 }
 
@@ -276,7 +276,8 @@ Status VolumeControl::scrub_start(ControlRequest& request, ControlAnswer& answer
                                     : "a scrub is under way; see cowraid scrub status";
     if (status.ok() || status.err() == Err::kBusy)
         return answer_scrub(status, busy, answer, why);
-    return answer_scrub(status, not_writable(status.err()), answer, why);
+    return answer_scrub(status, not_writable(status.err(), ", or unmount it and run cowraid check"), answer,
+                        why);
 }
 
 Status VolumeControl::scrub_status(ControlRequest&, ControlAnswer& answer, std::string& why)

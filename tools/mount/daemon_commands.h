@@ -100,7 +100,7 @@ private:
                          std::string& why);
     void put_room(const json_t* request, json_t* answer);
     // Why a command that writes is refused.
-    std::string not_writable(Err err);
+    std::string not_writable(Err err, const char* otherwise = "");
     Status answer_scrub(Status status, const std::string& refusal, ControlAnswer& answer, std::string& why);
     Status change_scrub(Status (Scrub::*change)(), const char* refusal, ControlAnswer& answer,
                         std::string& why);
