@@ -152,7 +152,7 @@ void CleanPace::step()
     if (urgent)
         budget.end_urgent_turn(monotonic_ns());
     else
-        budget.end_turn(monotonic_ns());
+        budget.end_turn(BackgroundWork::kMove, monotonic_ns());
 }
 
 void CleanPace::work(uint64_t begin, bool is_idle, const CleanPressure& pressure)

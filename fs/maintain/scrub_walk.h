@@ -48,7 +48,9 @@ inline constexpr WorkTurns::Room kRoomForSingles{.held_back = kHeldBackBytes, .q
 
 inline BackgroundWork work_of(ScrubScope scope)
 {
-    return scope == ScrubScope::kAll ? BackgroundWork::kScrub : BackgroundWork::kCatchUp;
+    if (scope == ScrubScope::kAll)
+        return BackgroundWork::kScrub;
+    return scope == ScrubScope::kStale ? BackgroundWork::kCatchUp : BackgroundWork::kCopy;
 }
 
 struct ScrubOrder {

@@ -17,6 +17,9 @@ namespace {
 constexpr uint64_t kAskAgainNs = 1'000'000;
 // Who was refused and does not ask for so long has nothing to do any more.
 constexpr uint64_t kGoneNs = 50'000'000;
+// So long a turn of copying waits while members are caught up. Not without end: who copies notices in its
+// turns that one of the two devices failed.
+constexpr uint64_t kCopyHeldNs = 1'000'000'000;
 
 }  // namespace
 
@@ -47,10 +50,27 @@ bool WorkBudget::behind_others(BackgroundWork work, uint64_t now_ns) const
     });
 }
 
+// How long copying still has to wait. Nobody waits behind it meanwhile.
+uint64_t WorkBudget::behind_catching_up_ns(uint64_t now_ns)
+{
+    const Waiter& other = waiters_[static_cast<size_t>(BackgroundWork::kCatchUp)];
+    if (other.turns == 0 && (other.since_ns == 0 || now_ns >= other.asked_ns + kGoneNs))
+        copy_held_ns_ = 0;
+    else if (copy_held_ns_ == 0)
+        copy_held_ns_ = now_ns;
+    const uint64_t until = copy_held_ns_ == 0 ? 0 : copy_held_ns_ + kCopyHeldNs;
+    return until > now_ns ? until - now_ns : 0;
+}
+
 uint64_t WorkBudget::begin_turn(BackgroundWork work, uint64_t now_ns)
 {
     MutexLock lock(mutex_);
     Waiter& self = waiters_[static_cast<size_t>(work)];
+    if (work == BackgroundWork::kCopy)
+        if (const uint64_t held = behind_catching_up_ns(now_ns); held > 0) {
+            self.since_ns = 0;
+            return held;
+        }
     uint64_t pause = 0;
     if (foreground.busy(now_ns)) {
         if (now_ns < rest_until_ns_)
@@ -63,17 +83,22 @@ uint64_t WorkBudget::begin_turn(BackgroundWork work, uint64_t now_ns)
         self.asked_ns = now_ns + pause;
         return pause;
     }
+    if (work == BackgroundWork::kCopy)
+        copy_held_ns_ = 0;
     self.since_ns = 0;
+    ++self.turns;
     ++begun_;
     if (turns_++ == 0)
         turn_began_ns_ = now_ns;
     return 0;
 }
 
-void WorkBudget::end_turn(uint64_t now_ns)
+void WorkBudget::end_turn(BackgroundWork work, uint64_t now_ns)
 {
     MutexLock lock(mutex_);
-    CW_ASSERT(turns_ > 0);
+    Waiter& self = waiters_[static_cast<size_t>(work)];
+    CW_ASSERT(turns_ > 0 && self.turns > 0);
+    --self.turns;
     if (--turns_ > 0)
         return;
     const uint64_t took = std::min(kTurnNsMax, now_ns - std::min(now_ns, turn_began_ns_));
@@ -144,7 +169,7 @@ void WorkTurns::go_on()
 bool WorkTurns::pause()
 {
     if (under_way_)
-        budget_.end_turn(monotonic_ns());
+        budget_.end_turn(work_, monotonic_ns());
     return std::exchange(under_way_, false);
 }
 

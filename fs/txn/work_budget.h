@@ -36,8 +36,13 @@ private:
     std::atomic<uint64_t> newest_ns_{0};
 };
 
-enum class BackgroundWork : uint8_t { kScrub, kCatchUp, kMove };  // the last one: balance and cleaner
-inline constexpr size_t kBackgroundWorkCount = 3;
+enum class BackgroundWork : uint8_t {
+    kScrub,
+    kCatchUp,
+    kCopy,  // of a member in service that is replaced
+    kMove,  // balance and cleaner
+};
+inline constexpr size_t kBackgroundWorkCount = 4;
 
 // Thread-safe. Its lock is a leaf.
 class WorkBudget {
@@ -50,9 +55,10 @@ public:
     void set_share(uint32_t percent) { share_.store(percent, std::memory_order_relaxed); }
 
     // 0: a turn begins, until end_turn(). Else it is refused: ask again in so many nanoseconds. Workers of
-    // other kinds that were refused earlier go first, if they do ask again.
+    // other kinds that were refused earlier go first, if they do ask again. Copying waits a second for each
+    // turn while members are caught up, users or not: their rows have no redundancy, or less.
     uint64_t begin_turn(BackgroundWork work, uint64_t now_ns);
-    void end_turn(uint64_t now_ns);
+    void end_turn(BackgroundWork work, uint64_t now_ns);
     // A turn that users themselves wait for. It waits for a turn under way only, as far as that is no longer
     // than it should be: refused as by begin_turn(). Others wait for its end, and rest half as long as it
     // took, not more: else they would have no turn while such turns come in a row.
@@ -81,14 +87,17 @@ private:
     struct Waiter {
         uint64_t since_ns = 0;  // 0: it does not wait
         uint64_t asked_ns = 0;  // last
+        uint32_t turns = 0;  // under way
     };
     [[nodiscard]] bool behind_others(BackgroundWork work, uint64_t now_ns) const CW_REQUIRES(mutex_);
+    [[nodiscard]] uint64_t behind_catching_up_ns(uint64_t now_ns) CW_REQUIRES(mutex_);
 
     std::atomic<uint32_t> share_;
     mutable Mutex mutex_{LockRank::kLeaf};
     std::array<Waiter, kBackgroundWorkCount> waiters_ CW_GUARDED_BY(mutex_){};
     uint32_t turns_ CW_GUARDED_BY(mutex_) = 0, urgent_turns_ CW_GUARDED_BY(mutex_) = 0;  // under way
     uint64_t begun_ CW_GUARDED_BY(mutex_) = 0;
+    uint64_t copy_held_ns_ CW_GUARDED_BY(mutex_) = 0;  // since then; 0: it is not
     uint64_t turn_began_ns_ CW_GUARDED_BY(mutex_) = 0;  // the first of `turns_`
     uint64_t urgent_began_ns_ CW_GUARDED_BY(mutex_) = 0;
     uint64_t rest_until_ns_ CW_GUARDED_BY(mutex_) = 0;

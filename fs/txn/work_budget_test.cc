@@ -72,7 +72,7 @@ private:
             pause = worker.in_turn ? kMs : budget.begin_urgent_turn(now_ns_);
         } else {
             if (worker.in_turn)
-                budget.end_turn(now_ns_);
+                budget.end_turn(worker.work, now_ns_);
             pause = budget.begin_turn(worker.work, now_ns_);
         }
         worker.in_turn = pause == 0;
@@ -144,6 +144,33 @@ TEST_CASE("when users go, work goes on at full speed; when they come, it gives w
     CHECK(share_of(model.run(workers, 4 * kSecond), 4 * kSecond) < 0.14);
 }
 
+TEST_CASE("rows without redundancy come first: copying has a turn a second meanwhile")
+{
+    for (const bool users_come : {true, false}) {
+        CAPTURE(users_come);
+        Workers workers{{{BackgroundWork::kCatchUp}, {BackgroundWork::kCopy}}};
+        BudgetModel model;
+        model.users_come = users_come;
+        model.run(workers, 20 * kSecond);
+        CHECK(workers[0].turns > (users_come ? 1500 : 15000));
+        CHECK(workers[1].turns > 15);
+        CHECK(workers[1].turns < 25);
+    }
+    // Others do not wait behind it.
+    std::array<BudgetModel::Worker, 3> three{
+        {{BackgroundWork::kCopy}, {BackgroundWork::kCatchUp}, {BackgroundWork::kMove}}};
+    BudgetModel model;
+    model.run(three, 20 * kSecond);
+    CHECK(three[0].turns < 25);
+    CHECK(three[1].turns > 900);
+    CHECK(three[2].turns > 900);
+    WorkBudget budget;
+    REQUIRE(budget.begin_turn(BackgroundWork::kCatchUp, kSecond) == 0);
+    CHECK(budget.begin_turn(BackgroundWork::kCopy, kSecond + kMs) == kSecond);
+    budget.end_turn(BackgroundWork::kCatchUp, kSecond + 2 * kMs);
+    CHECK(budget.begin_turn(BackgroundWork::kCopy, kSecond + 2 * kMs) == 0);
+}
+
 TEST_CASE("kinds of work take turns, and one that does not ask any more is not waited for")
 {
     Workers workers{{{BackgroundWork::kScrub}, {BackgroundWork::kMove}}};
@@ -179,7 +206,7 @@ TEST_CASE("an urgent turn waits for one under way, is waited for, and costs othe
     budget.foreground.began(kSecond);
     REQUIRE(budget.begin_turn(BackgroundWork::kScrub, kSecond) == 0);
     CHECK(budget.begin_urgent_turn(kSecond + kMs) > 0);
-    budget.end_turn(kSecond + 2 * kMs);
+    budget.end_turn(BackgroundWork::kScrub, kSecond + 2 * kMs);
     REQUIRE(budget.begin_urgent_turn(kSecond + 2 * kMs) == 0);
     CHECK(budget.turns_under_way() == 1);
     // A rest of nine times two milliseconds; then the urgent turn is waited for.
@@ -242,7 +269,7 @@ TEST_CASE("a turn that had nothing to do costs others no rest")
     budget.foreground.began(now);
     REQUIRE(budget.begin_turn(BackgroundWork::kMove, now) == 0);
     budget.foreground.began(now += 10 * kUs);
-    budget.end_turn(now += 10 * kUs);
+    budget.end_turn(BackgroundWork::kMove, now += 10 * kUs);
     CHECK(budget.begin_turn(BackgroundWork::kScrub, now + kMs) == 0);
 }
 
@@ -257,7 +284,7 @@ TEST_CASE("a request that waited before a turn does not make it longer")
         now += kMs;
         budget.foreground.ended();
     }
-    budget.end_turn(now);
+    budget.end_turn(BackgroundWork::kScrub, now);
     budget.foreground.began(now + 89 * kMs);
     CHECK(budget.begin_turn(BackgroundWork::kScrub, now + 89 * kMs) > 0);
     CHECK(budget.begin_turn(BackgroundWork::kScrub, now + 90 * kMs) == 0);
@@ -267,7 +294,7 @@ TEST_CASE("rests are no longer than those after a turn of a quarter of a second"
 {
     WorkBudget budget(10);
     REQUIRE(budget.begin_turn(BackgroundWork::kMove, kSecond) == 0);
-    budget.end_turn(9 * kSecond);
+    budget.end_turn(BackgroundWork::kMove, 9 * kSecond);
     const uint64_t over = 9 * kSecond + 9 * 250 * kMs;
     budget.foreground.began(over - kMs);
     CHECK(budget.begin_turn(BackgroundWork::kMove, over - kMs) > 0);

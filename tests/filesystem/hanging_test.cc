@@ -77,7 +77,7 @@ public:
             budget.foreground.began(monotonic_ns());
             budget.foreground.ended();
             if (budget.begin_turn(BackgroundWork::kMove, monotonic_ns()) == 0) {
-                budget.end_turn(monotonic_ns());
+                budget.end_turn(BackgroundWork::kMove, monotonic_ns());
                 return;
             }
             usleep(1000);
