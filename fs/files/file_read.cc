@@ -173,7 +173,7 @@ Status read_pieces(Store& store, const View& view, const std::vector<StoredPiece
     for (const ReadPiece& piece : pieces)
         if (piece.result.err() == Err::kTooManyFaults && piece.bad_blocks == piece.block_count)
             note_damage(store, piece.address, piece.block_count, static_cast<uint64_t>(std::time(nullptr)),
-                        DamageList::Found::kByReader);
+                        DamageList::kByReader);
     return status;
 }
 

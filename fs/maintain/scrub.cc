@@ -68,7 +68,7 @@ bool parse_scrub_plan(std::string_view name, ScrubOptions::Plan& plan)
 }
 
 Scrub::Scrub(Store& store, CommitOrders& orders, ScrubScope scope)
-    : store_(store), orders_(orders), scope_(scope)
+    : store_(store), orders_(orders), scope_(scope), pass_id_(store.damage.begin_pass())
 {
     MutexLock lock(mutex_);
     if (scope == ScrubScope::kAll)
@@ -82,14 +82,12 @@ ScrubSelection selection_for(Store& store, ScrubScope scope, const ScrubOptions&
     ScrubSelection selection{.new_only = options.plan == ScrubOptions::Plan::kNew,
                              .damaged_only = options.plan == ScrubOptions::Plan::kBad};
     if (options.plan == ScrubOptions::Plan::kPercent)
-        select_oldest(store, options.percent, selection);
+        selection.bytes_max = bytes_of_percent(store, options.percent);
     selection.as_it_is = options.as_it_is;
     selection.first = order_by_margin(store, scope);
     if (options.older_than > 0) {
         const uint64_t now = now_seconds();
-        const uint64_t before = std::max<uint64_t>(1, now - std::min(now, options.older_than));
-        selection.verified_before =
-            selection.verified_before == 0 ? before : std::min(selection.verified_before, before);
+        selection.verified_before = std::max<uint64_t>(1, now - std::min(now, options.older_than));
     }
     return selection;
 }
@@ -132,6 +130,7 @@ Status Scrub::start_pass(const ScrubOptions& options, bool goes_on)
     const ScrubSelection selection = selection_for(store_, scope_, options);
     const uint64_t bytes = scrub_bytes(store_, scope_, selection);
     std::set<VolumeAddress> settled = settled_blocks();
+    const uint64_t pass_id = store_.damage.begin_pass();
     {
         MutexLock lock(mutex_);
         if (status_.state == ScrubState::kRunning || status_.state == ScrubState::kPaused)
@@ -155,8 +154,8 @@ Status Scrub::start_pass(const ScrubOptions& options, bool goes_on)
         status_.started = now_seconds();
         status_.ended = 0;
         status_.bytes_total = status_.bytes_done + bytes;
-        position_ = {};
-        selection_ = selection;
+        begin_position(selection);
+        pass_id_ = pass_id;
         bytes_begun_ = 0;
         unreached_ = false;
         passes_.clear();
@@ -198,6 +197,8 @@ Status Scrub::cancel()
         MutexLock lock(mutex_);
         if (status_.state != ScrubState::kRunning && status_.state != ScrubState::kPaused)
             return Err::kInvalid;
+        if (const ScrubPosition& at = durable_position(); selection_.bytes_max > 0 && !at.rows_done)
+            position_.round = at.group;
         end(ScrubState::kCancelled);
     }
     store_.commits.request_commit();
@@ -244,6 +245,10 @@ ScrubStatus Scrub::status(ScrubStatus* before) const
         *before = before_;
     ScrubStatus status = status_;
     status.run_ms = run_ms();
+    // What came meanwhile is read, too; what went is not.
+    const bool finished = status.state == ScrubState::kFinished;
+    status.bytes_total = finished ? status.bytes_done : std::max(status.bytes_total, status.bytes_done);
+    status.listed_now = store_.damage.block_count();
     status.held_back = status.state == ScrubState::kRunning && store_.budget.holds_back();
     // The next mount that may write goes on with it.
     if (status.state == ScrubState::kRunning && !store_.service.writing())
@@ -349,7 +354,7 @@ void Scrub::note_begun(Step& step, const ScrubPosition& before, const ScrubPosit
         return;
     step.pass = nodes ? kNodesOfAllGroups : step.piece.group->record.address;
     Pass& pass = passes_[*step.pass];
-    if (nodes ? before == ScrubPosition() : step.piece.first) {
+    if (nodes ? before.at_begin() : step.piece.first) {
         pass.begun = true;
         pass.seconds = now_seconds();
         pass.columns = step.columns;
@@ -421,12 +426,13 @@ bool Scrub::begin(Step& step, WorkTurns& turns)
         step.order = order();
         step.number = number_;
         step.started = status_.started;
+        step.pass_id = pass_id_;
     }
     ScrubPosition position = before;
     const Arrivals arrivals = arrivals_of(store_.volume.members());
-    if (before == ScrubPosition())
+    if (before.at_begin())
         step.columns = node_columns(store_, scope_, arrivals);
-    if (before == ScrubPosition() && scope_ == ScrubScope::kStale && step.order.selection.as_it_is)
+    if (before.at_begin() && scope_ == ScrubScope::kStale && step.order.selection.as_it_is)
         erase_partly_stale(store_, step.columns);
     if (!next_piece(store_, step.order, position, step.piece, turns, step.report, step.counts).ok())
         ++step.counts.unreadable_nodes;
@@ -490,101 +496,11 @@ void Scrub::give_back(const Step& step)
     changed_.notify_all();
 }
 
-void Scrub::note_lost(const Step& step)
-{
-    for (const VolumeAddress address : step.report.lost) {
-        note_damage(store_, address, 1, step.started, DamageList::Found::kByScrub);
-        log_count(LogLevel::kError, "scrub", "blocks that cannot be recovered, by address", 1,
-                  {.first = address.value, .last = address.value + kBlockBytes - 1});
-    }
-    for (const BlockRef& node : step.counts.lost_nodes)
-        note_damage(store_, node.address, kNodeBlocks, step.started, DamageList::Found::kByScrub);
-}
-
-bool Scrub::goes_on(uint64_t number) const
-{
-    MutexLock lock(mutex_);
-    return number == number_ && status_.state == ScrubState::kRunning && !stopped_;
-}
-
 // Nodes that none of its steps met are in no tree.
 bool Scrub::saw_all_nodes() const
 {
     MutexLock lock(mutex_);
     return !unreached_ && !passes_.contains(kNodesOfAllGroups);
-}
-
-namespace {
-
-// For a block that is read: all of its row, when it must be recovered.
-void spend_turn(WorkTurns& turns, const Ref<const ArrayGroup>& group)
-{
-    turns.spend(kSeekBytes * (group ? group->geometry.columns() : 1), kRoomForSingles);
-}
-
-}  // namespace
-
-constexpr uint64_t kRecheckedMax = 1024;  // blocks at a time: what was found good may be lost soon after
-
-// The first of them that are in use, if that is known. Returns the end of what was looked at.
-VolumeAddress Scrub::recheck_some(const DamagedRun& run, VolumeAddress from, WorkTurns& turns)
-{
-    std::vector<BlockRun> used;
-    const Status known = store_.allocator.live_blocks(from, kRecheckedMax, used);
-    if (!known.ok() && known.err() != Err::kInvalid)
-        return run.end();
-    const Ref<const ArrayGroup> group = store_.volume.array().group_at(from);
-    AlignedBuffer memory(kBlockBytes);
-    uint64_t blocks = 0;
-    VolumeAddress good = from;  // all from there on is
-    const auto forget_to = [&](VolumeAddress end) {
-        if (good < end)
-            store_.damage.forget(good, (end - good) / kBlockBytes);
-    };
-    for (const BlockRun& part : used) {
-        for (uint64_t block = 0; block < part.block_count; ++block) {
-            const VolumeAddress address = part.address + block * kBlockBytes;
-            if (address >= run.end())
-                break;
-            spend_turn(turns, group);
-            if (!is_lost(store_, address, memory))
-                continue;
-            forget_to(address);
-            good = address + kBlockBytes;
-        }
-        blocks += part.block_count;
-    }
-    // The last ones that were found may not be the last that there are.
-    const VolumeAddress end =
-        blocks < kRecheckedMax
-            ? run.end()
-            : std::min(run.end(), used.back().address + used.back().block_count * kBlockBytes);
-    forget_to(end);
-    return end;
-}
-
-// What is listed and was not found lost by it is good, or free, or nobody's any more. False: it was not
-// looked at, since the scrub does not go on.
-bool Scrub::recheck_damage(const Step& step, WorkTurns& turns)
-{
-    const bool saw_all = saw_all_nodes();
-    const uint64_t now = now_seconds();
-    for (const DamagedRun& run : store_.damage.runs()) {
-        // Its own, and those of readers since; the clock may have been ahead when others were found.
-        if (run.found_seconds == step.started ||
-            (run.found_seconds > step.started && run.found_seconds <= now))
-            continue;
-        const Ref<const ArrayGroup> group = store_.volume.array().group_at(run.first);
-        if (group && has_mirrored_nodes(*group)) {
-            if (saw_all)
-                store_.damage.forget(run.first, run.block_count);
-            continue;
-        }
-        for (VolumeAddress at = run.first; at < run.end(); at = recheck_some(run, at, turns))
-            if (!goes_on(step.number))
-                return false;
-    }
-    return true;
 }
 
 bool Scrub::step()
@@ -628,51 +544,6 @@ bool Scrub::step()
         store_.commits.request_commit();
     }
     return true;
-}
-
-// Also when it was freed, and so is not listed any more: nobody is charged for what has its place then.
-bool Scrub::is_node_lost(const BlockRef& ref)
-{
-    const View view = store_.timeline.view();
-    if (!store_.damage.touches(ref.address, ref.address + kNodeBytes))
-        return true;
-    AlignedBuffer memory(kNodeBytes);
-    return !store_.node_reader.read_node(ref, 0, memory).ok();
-}
-
-bool Scrub::stopped() const
-{
-    MutexLock lock(mutex_);
-    return stopped_;
-}
-
-// Reads them again; what can be read now is listed no more. Who is stopped knows nothing: the columns stay
-// as they are for the next mount.
-bool Scrub::are_lost(const Step& step, WorkTurns& turns)
-{
-    AlignedBuffer memory(kBlockBytes);
-    bool all = true;
-    for (const BlockRef& node : step.lost_nodes) {
-        if (stopped())
-            return false;
-        spend_turn(turns, store_.volume.array().group_at(node.address));
-        if (is_node_lost(node))
-            continue;
-        store_.damage.forget(node.address, kNodeBlocks);
-        all = false;
-    }
-    for (const VolumeAddress address : step.lost) {
-        if (stopped())
-            return false;
-        spend_turn(turns, store_.volume.array().group_at(address));
-        const Result<bool> used = store_.allocator.is_used(address);
-        const bool unused = used.ok() && !*used;
-        if (!unused && is_lost(store_, address, memory))
-            continue;
-        store_.damage.forget(address, 1);
-        all = all && unused;
-    }
-    return all;
 }
 
 namespace {

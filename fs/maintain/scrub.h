@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string_view>
@@ -25,8 +26,8 @@ const char* scrub_state_name(ScrubState state);
 struct ScrubOptions {
     ScrubMode mode = ScrubMode::kRepair;
     uint64_t limit = 0;  // bytes of members read per second; 0: as fast as they go
-    // Of what is in block groups and not mirrored nodes: all, about so many percent, those verified longest
-    // ago, what no scrub has verified, or groups with blocks that were found lost.
+    // Of what is in block groups and not mirrored nodes: all, about so many percent, those after the ones
+    // that the last such scrub read, what no scrub has verified, or groups with blocks that were found lost.
     enum class Plan : uint8_t { kFull, kPercent, kNew, kBad };
     Plan plan = Plan::kFull;
     uint32_t percent = 100;
@@ -44,7 +45,8 @@ struct ScrubStatus {
     uint64_t number = 0;  // of those begun in this mount, from 1; 0: an earlier one began it
     uint64_t started = 0, ended = 0;  // seconds since 1970; 0: not yet
     uint64_t run_ms = 0;  // that it ran, pauses left out
-    // Bytes of members: done, and what a whole pass had to read when it began.
+    // Bytes of members: done, and what a whole pass had to read when it began, as far as that was known;
+    // never less than what is done, and no more at the end.
     uint64_t bytes_done = 0, bytes_total = 0;
     // In blocks of 4 KiB; nodes with all copies.
     uint64_t data_blocks = 0, parity_blocks = 0, nodes = 0;
@@ -59,8 +61,16 @@ struct ScrubStatus {
     // The first kScrubAddressesMax of the lost blocks that this mount found.
     std::vector<VolumeAddress> lost_addresses;
 
+    // Blocks that are in the list of damage now, whoever found them; none: nobody asked.
+    std::optional<uint64_t> listed_now;
+
+    // Of what was lost something may still be.
+    [[nodiscard]] bool still_lost() const
+    {
+        return unreadable_nodes > 0 || (lost > 0 && listed_now.value_or(lost) > 0);
+    }
     // What is wrong and stays so.
-    [[nodiscard]] bool damaged() const { return unrepaired + lost + unreadable_nodes > 0; }
+    [[nodiscard]] bool damaged() const { return unrepaired > 0 || still_lost(); }
     // Everything was looked at, and is as it must be.
     [[nodiscard]] bool all_well() const
     {
@@ -113,7 +123,7 @@ private:
     // What a step works on; `number` is of its scrub, `sequence` of the step.
     struct Step {
         uint64_t number = 0, sequence = 0;
-        uint64_t started = 0;  // when its scrub was
+        uint64_t started = 0, pass_id = 0;  // of its scrub
         bool last = false;  // of its scrub
         std::optional<VolumeAddress> pass;  // the Pass that it is part of
         ScrubOrder order;
@@ -170,6 +180,8 @@ private:
     bool finish(Step& step, ScrubStatus& ended, std::vector<StaleColumn>& current);
     void give_back(const Step& step);
     void add(const ScrubReport& report, const ScrubWalkCounts& counts) CW_REQUIRES(mutex_);
+    void begin_position(const ScrubSelection& selection) CW_REQUIRES(mutex_);
+    [[nodiscard]] const ScrubPosition& durable_position() const CW_REQUIRES(mutex_);
     void load(const ScrubRecord& record) CW_REQUIRES(mutex_);
     [[nodiscard]] ScrubRecord record() const CW_REQUIRES(mutex_);
     void note_lost(const Step& step);
@@ -195,6 +207,7 @@ private:
     CondVar changed_;
     ScrubStatus status_ CW_GUARDED_BY(mutex_), before_ CW_GUARDED_BY(mutex_);
     uint64_t begun_ CW_GUARDED_BY(mutex_) = 0;  // in this mount
+    uint64_t pass_id_ CW_GUARDED_BY(mutex_);  // in the list of damage
     ScrubPosition position_ CW_GUARDED_BY(mutex_);
     uint64_t
         number_ CW_GUARDED_BY(mutex_) = 0;  // of the scrub: a step of one that was cancelled counts no more

@@ -27,7 +27,9 @@ constexpr uint64_t ScrubStatus::*kNumbers[] = {
     &ScrubStatus::unverified,
     &ScrubStatus::earlier_unrepaired,
 };
-static_assert(std::size(kNumbers) <= kScrubNumberCount);
+// Behind them: ScrubPosition::round.
+constexpr size_t kRoundNumber = std::size(kNumbers);
+static_assert(kRoundNumber < kScrubNumberCount);
 
 ScrubOptions::Plan plan_of(const ScrubRecord& record)
 {
@@ -39,6 +41,22 @@ ScrubOptions::Plan plan_of(const ScrubRecord& record)
 }
 
 }  // namespace
+
+void Scrub::begin_position(const ScrubSelection& selection)
+{
+    selection_ = selection;
+    const VolumeAddress round = position_.round;
+    position_ = {};
+    position_.round = round;
+    if (selection.bytes_max > 0)
+        position_.group = position_.round = round;
+}
+
+// All before it has ended.
+const ScrubPosition& Scrub::durable_position() const
+{
+    return issued_.empty() ? position_ : issued_.begin()->second.before;
+}
 
 void Scrub::load(const ScrubRecord& record)
 {
@@ -65,7 +83,8 @@ void Scrub::load(const ScrubRecord& record)
                  .group = record.group,
                  .stripe = rows_done ? 0 : record.stripe,
                  .rows_done = rows_done,
-                 .head = rows_done ? static_cast<uint32_t>(record.stripe) : 0};
+                 .head = rows_done ? static_cast<uint32_t>(record.stripe) : 0,
+                 .round = {record.numbers[kRoundNumber]}};
     if ((record.flags & kScrubGroupWell) != 0)
         passes_[position_.in_trees() ? VolumeAddress{} : position_.group] = {
             .columns = {}, .begun = true, .seconds = record.started};
@@ -76,7 +95,7 @@ ScrubRecord Scrub::record() const
 {
     if (status_.state == ScrubState::kNone)
         return {};
-    const ScrubPosition& position = issued_.empty() ? position_ : issued_.begin()->second.before;
+    const ScrubPosition& position = durable_position();
     const auto pass = passes_.find(position.in_trees() ? VolumeAddress{} : position.group);
     const bool well =
         pass != passes_.end() && pass->second.begun && !pass->second.failed && !pass->second.unverified;
@@ -101,6 +120,7 @@ ScrubRecord Scrub::record() const
     };
     for (size_t index = 0; index < std::size(kNumbers); ++index)
         record.numbers[index] = status_.*kNumbers[index];
+    record.numbers[kRoundNumber] = position.round.value;
     return record;
 }
 

@@ -464,20 +464,16 @@ Ref<const ArrayGroup> next_of_first(Store& store, const ScrubOrder& order, Scrub
     return {};
 }
 
-// The next group that has rows to be scrubbed; before the walk over nodes one with mirrored nodes. One that
-// was begun is read to its end.
-Ref<const ArrayGroup> next_group(Store& store, const ScrubOrder& order, ScrubPosition& position)
+// The first of those by address in [begin, end).
+Ref<const ArrayGroup> next_by_address(Store& store, const ScrubOrder& order, const ScrubPosition& position,
+                                      VolumeAddress begin, VolumeAddress end)
 {
     const bool of_nodes = position.in_trees();
-    if (!of_nodes && order.selection.as_it_is && order.scope == ScrubScope::kStale)
-        return {};
     const GroupOrder* const first = order.selection.first.get();
-    if (Ref<const ArrayGroup> group; !of_nodes && (group = next_of_first(store, order, position)))
-        return group;
     const uint64_t bytes_max = order.selection.bytes_max;
     for (const Ref<const ArrayGroup>& group : store.volume.array().groups()) {
         const VolumeAddress address = group->record.address;
-        if (address < position.group || has_mirrored_nodes(*group) != of_nodes ||
+        if (address < begin || address >= end || has_mirrored_nodes(*group) != of_nodes ||
             !in_scope(store, order.scope, *group) ||
             (first != nullptr && std::binary_search(first->rising.begin(), first->rising.end(), address)))
             continue;
@@ -489,6 +485,26 @@ Ref<const ArrayGroup> next_group(Store& store, const ScrubOrder& order, ScrubPos
             return group;
     }
     return {};
+}
+
+// The next group that has rows to be scrubbed; before the walk over nodes one with mirrored nodes. One that
+// was begun is read to its end.
+Ref<const ArrayGroup> next_group(Store& store, const ScrubOrder& order, ScrubPosition& position)
+{
+    const bool of_nodes = position.in_trees();
+    if (!of_nodes && order.selection.as_it_is && order.scope == ScrubScope::kStale)
+        return {};
+    if (Ref<const ArrayGroup> group; !of_nodes && (group = next_of_first(store, order, position)))
+        return group;
+    constexpr VolumeAddress kEnd{UINT64_MAX};
+    if (order.selection.bytes_max == 0)
+        return next_by_address(store, order, position, position.group, kEnd);
+    const bool second_half = position.group < position.round;
+    // That of a superblock may be any: behind the last group of the second half is no first half.
+    const VolumeAddress end{position.round.value - std::min<uint64_t>(position.round.value, kBlockBytes)};
+    Ref<const ArrayGroup> group =
+        next_by_address(store, order, position, position.group, second_half ? end : kEnd);
+    return group || second_half ? group : next_by_address(store, order, position, {}, end);
 }
 
 // Nodes that are in scope are not older: those that a column of any group with mirrored nodes may lack.
@@ -543,8 +559,10 @@ private:
 };
 
 // Behind the last group of its kind.
-void end_rows(const ScrubOrder& order, ScrubPosition& position)
+void end_rows(Store& store, const ScrubOrder& order, ScrubPosition& position)
 {
+    if (order.selection.bytes_max > 0)
+        position.round = begin_of_round(store, position.group);
     leave_group(position, {});
     if (position.in_trees()) {
         position.mirrors_done = true;
@@ -572,7 +590,7 @@ Status next_rows(Store& store, const ScrubOrder& order, ScrubPosition& position,
 {
     Ref<const ArrayGroup> group = next_group(store, order, position);
     if (!group) {
-        end_rows(order, position);
+        end_rows(store, order, position);
         return {};
     }
     if (group->record.address != position.group)
@@ -721,23 +739,20 @@ uint64_t scrub_bytes(Store& store, ScrubScope scope, const ScrubSelection& selec
     return nodes + rows + (scope == ScrubScope::kAll ? head_bytes(store) : 0);
 }
 
-void select_oldest(Store& store, uint64_t percent, ScrubSelection& selection)
+uint64_t bytes_of_percent(Store& store, uint64_t percent)
 {
-    std::vector<GroupBytes> groups = group_bytes(store, ScrubScope::kAll);
-    std::erase_if(groups, [](const GroupBytes& one) { return has_mirrored_nodes(*one.group); });
-    std::sort(groups.begin(), groups.end(), [](const GroupBytes& a, const GroupBytes& b) {
-        return a.group->record.verified_seconds < b.group->record.verified_seconds;
-    });
-    uint64_t total = 0, chosen = 0;
-    for (const GroupBytes& one : groups)
-        total += one.bytes;
-    selection.bytes_max = std::max<uint64_t>(1, total * percent / 100);
-    for (const GroupBytes& one : groups) {
-        if (chosen >= selection.bytes_max)
-            break;
-        chosen += one.bytes;
-        selection.verified_before = one.group->record.verified_seconds + 1;
-    }
+    uint64_t total = 0;
+    for (const GroupBytes& one : group_bytes(store, ScrubScope::kAll))
+        total += has_mirrored_nodes(*one.group) ? 0 : one.bytes;
+    return std::max<uint64_t>(1, total * percent / 100);
+}
+
+VolumeAddress begin_of_round(Store& store, VolumeAddress address)
+{
+    for (const Ref<const ArrayGroup>& group : store.volume.array().groups())
+        if (group->record.address >= address)
+            return group->record.address;
+    return {};
 }
 
 }  // namespace cowraid

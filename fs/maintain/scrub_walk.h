@@ -72,8 +72,18 @@ struct ScrubPosition {
     bool rows_done = false;
     uint32_t head = 0;  // piece of the heads
     bool done = false;
+    // Passes by percent go round the groups, by address: where this one begins, from there to the last group
+    // and on from the first. From when its rows are done: where the next one begins.
+    VolumeAddress round;
 
     [[nodiscard]] bool in_trees() const { return tree < kTreeCount; }
+    [[nodiscard]] bool at_begin() const
+    {
+        ScrubPosition begin;
+        begin.round = round;
+        begin.group = group == round ? round : VolumeAddress{};
+        return *this == begin;
+    }
     friend bool operator==(const ScrubPosition&, const ScrubPosition&) = default;
 };
 
@@ -125,7 +135,9 @@ Ref<const GroupOrder> order_by_margin(Store& store, ScrubScope scope);
 
 // Bytes of all members, roughly, that a whole pass reads; at most.
 uint64_t scrub_bytes(Store& store, ScrubScope scope, const ScrubSelection& selection);
-// So that about `percent` of all are read: groups verified longest ago.
-void select_oldest(Store& store, uint64_t percent, ScrubSelection& selection);
+// Of all that is not mirrored nodes.
+uint64_t bytes_of_percent(Store& store, uint64_t percent);
+// The first group at or behind the address, else the first one of all.
+VolumeAddress begin_of_round(Store& store, VolumeAddress address);
 
 }  // namespace cowraid

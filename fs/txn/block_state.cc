@@ -37,7 +37,7 @@ Status ArrayNodeReader::read_node(const BlockRef& ref, uint64_t tree_id, Aligned
     const Status status = array_.read({&piece, 1}, &out);
     if (status.err() == Err::kTooManyFaults && damage_ != nullptr)
         damage_->note(ref.address, kNodeBlocks, static_cast<uint64_t>(std::time(nullptr)),
-                      DamageList::Found::kByReader);
+                      DamageList::kByReader);
     return status;
 }
 

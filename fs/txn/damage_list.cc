@@ -48,9 +48,9 @@ Status DamageList::load(Store& store)
             continue;
         }
         const uint64_t left = (group->record.address + data_bytes - first) / kBlockBytes;
-        const Run run{std::min(record->block_count, left), record->found_seconds};
+        const DamagedRun run{first, std::min(record->block_count, left), record->found_seconds};
         // Readers may have found some of it meanwhile.
-        remove(first, first + run.block_count * kBlockBytes);
+        remove(first, run.end());
         runs_[first] = run;
         block_count_ += run.block_count;
     }
@@ -61,16 +61,15 @@ DamageList::Runs::const_iterator DamageList::first_behind(VolumeAddress address)
 {
     auto at = runs_.upper_bound(address);
     if (at != runs_.begin())
-        if (const auto before = std::prev(at);
-            before->first + before->second.block_count * kBlockBytes > address)
+        if (const auto before = std::prev(at); before->second.end() > address)
             return before;
     return at;
 }
 
-void DamageList::set(VolumeAddress first, Run run)
+void DamageList::set(const DamagedRun& run)
 {
-    runs_[first] = run;
-    changed_.insert(first);
+    runs_[run.first] = run;
+    changed_.insert(run.first);
     block_count_ += run.block_count;
 }
 
@@ -78,42 +77,51 @@ void DamageList::set(VolumeAddress first, Run run)
 void DamageList::remove(VolumeAddress first, VolumeAddress end)
 {
     for (auto at = first_behind(first); at != runs_.end() && at->first < end; at = first_behind(first)) {
-        const auto [begin, run] = *at;
-        const VolumeAddress run_end = begin + run.block_count * kBlockBytes;
+        const DamagedRun run = at->second;
         runs_.erase(at);
-        changed_.insert(begin);
+        changed_.insert(run.first);
         block_count_ -= run.block_count;
-        if (begin < first)
-            set(begin, {(first - begin) / kBlockBytes, run.found_seconds});
-        if (run_end > end)
-            set(end, {(run_end - end) / kBlockBytes, run.found_seconds});
+        DamagedRun left = run;
+        left.block_count = (first - run.first) / kBlockBytes;
+        if (run.first < first)
+            set(left);
+        left.first = end;
+        left.block_count = (run.end() - end) / kBlockBytes;
+        if (run.end() > end)
+            set(left);
     }
 }
 
-void DamageList::note(VolumeAddress first, uint64_t block_count, uint64_t found_seconds, Found how)
+uint64_t DamageList::begin_pass()
 {
     MutexLock lock(mutex_);
-    const VolumeAddress end = first + block_count * kBlockBytes;
+    return ++passes_;
+}
+
+void DamageList::note(VolumeAddress first, uint64_t block_count, uint64_t found_seconds, uint64_t found_by)
+{
+    MutexLock lock(mutex_);
+    DamagedRun run{first, block_count, found_seconds, found_by, passes_};
     const auto listed = first_behind(first);
-    const bool all_listed = listed != runs_.end() && listed->first <= first &&
-                            listed->first + listed->second.block_count * kBlockBytes >= end;
-    if (all_listed && (how == Found::kByReader || listed->second.found_seconds == found_seconds))
+    const bool all_listed =
+        listed != runs_.end() && listed->first <= first && listed->second.end() >= run.end();
+    if (all_listed && (found_by == kByReader || listed->second.found_by == found_by))
         return;
     if (runs_.size() >= kRunsMax) {
         if (!std::exchange(full_, true))
             CW_LOG_WARNING("the list of damaged blocks is full: more are damaged than it names");
         return;
     }
-    remove(first, end);
-    Run run{block_count, found_seconds};
+    remove(first, run.end());
     // Scrubs find neighbours one after the other.
     if (const auto before = first_behind({first.value - kBlockBytes});
-        before != runs_.end() && before->first < first && before->second.found_seconds == found_seconds) {
+        before != runs_.end() && before->first < first && before->second.found_by == found_by &&
+        before->second.found_seconds == found_seconds) {
+        run.first = before->first;
         run.block_count += before->second.block_count;
         block_count_ -= before->second.block_count;
-        first = before->first;
     }
-    set(first, run);
+    set(run);
 }
 
 void DamageList::forget(VolumeAddress first, uint64_t block_count)
@@ -137,7 +145,7 @@ std::vector<DamagedRun> DamageList::runs() const
     std::vector<DamagedRun> all;
     all.reserve(runs_.size());
     for (const auto& [first, run] : runs_)
-        all.push_back({first, run.block_count, run.found_seconds});
+        all.push_back(run);
     return all;
 }
 
@@ -216,9 +224,9 @@ bool DamageList::store_some(Store& store)
 }
 
 void note_damage(Store& store, VolumeAddress first, uint64_t block_count, uint64_t found_seconds,
-                 DamageList::Found how)
+                 uint64_t found_by)
 {
-    store.damage.note(first, block_count, found_seconds, how);
+    store.damage.note(first, block_count, found_seconds, found_by);
     const VolumeAddress end = first + block_count * kBlockBytes;
     std::vector<BlockRun> live;
     const Status known = store.allocator.live_in({first, static_cast<uint32_t>(block_count)}, live);

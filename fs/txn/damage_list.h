@@ -24,6 +24,9 @@ struct DamagedRun {
     VolumeAddress first;
     uint64_t block_count = 0;
     uint64_t found_seconds = 0;  // since 1970
+    // In memory alone: the scrub that found it lost, and the last one that had begun when it was listed; 0:
+    // none.
+    uint64_t found_by = 0, listed_in = 0;
 
     [[nodiscard]] VolumeAddress end() const { return first + block_count * kBlockBytes; }
 };
@@ -36,9 +39,12 @@ public:
 
     // What the items of the last commit say. An item that cannot be decoded is left out.
     Status load(Store& store);
-    // `found_seconds`: of a scrub, when it began. What a reader finds that is listed changes nothing.
-    enum class Found : uint8_t { kByReader, kByScrub };
-    void note(VolumeAddress first, uint64_t block_count, uint64_t found_seconds, Found how);
+    // A number for a scrub that begins or goes on, above all before.
+    uint64_t begin_pass();
+    // `found_seconds`: of a scrub, when it began; `found_by` is its number. kByReader: what is listed stays
+    // as it is.
+    static constexpr uint64_t kByReader = 0;
+    void note(VolumeAddress first, uint64_t block_count, uint64_t found_seconds, uint64_t found_by);
     // Freed, or good again.
     void forget(VolumeAddress first, uint64_t block_count);
 
@@ -63,18 +69,15 @@ private:
     bool store_some(Store& store);
     void leave_unstored(Store& store, std::vector<Item>& items);
 
-    struct Run {
-        uint64_t block_count = 0;
-        uint64_t found_seconds = 0;
-    };
-    using Runs = std::map<VolumeAddress, Run>;
+    using Runs = std::map<VolumeAddress, DamagedRun>;
     // The first run that ends behind `address`.
     [[nodiscard]] Runs::const_iterator first_behind(VolumeAddress address) const CW_REQUIRES(mutex_);
-    void set(VolumeAddress first, Run run) CW_REQUIRES(mutex_);
+    void set(const DamagedRun& run) CW_REQUIRES(mutex_);
     void remove(VolumeAddress first, VolumeAddress end) CW_REQUIRES(mutex_);
 
     mutable Mutex mutex_{LockRank::kLeaf};
     Runs runs_ CW_GUARDED_BY(mutex_);
+    uint64_t passes_ CW_GUARDED_BY(mutex_) = 0;  // that have begun
     std::set<VolumeAddress> changed_ CW_GUARDED_BY(mutex_);  // runs that begin there came, changed or went
     bool full_ CW_GUARDED_BY(mutex_) = false;  // the log was told
     std::atomic<uint64_t> block_count_{0};  // changed under the mutex
@@ -85,6 +88,6 @@ private:
 // As DamageList::note(), but what nobody refers to any more is not listed: a free ends the life of blocks
 // before it forgets them. Reads nothing.
 void note_damage(Store& store, VolumeAddress first, uint64_t block_count, uint64_t found_seconds,
-                 DamageList::Found how);
+                 uint64_t found_by);
 
 }  // namespace cowraid

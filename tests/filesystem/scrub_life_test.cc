@@ -90,14 +90,6 @@ void remount(SimVolume& volume)
     mount(volume, manual_options());
 }
 
-std::vector<uint64_t> verified_times(Filesystem& fs)
-{
-    std::vector<uint64_t> times;
-    for (const GroupRecord& group : fs.volume->map().groups)
-        times.push_back(group.verified_seconds);
-    return times;
-}
-
 }  // namespace
 
 TEST_CASE("scrub life: it goes on where it was after unmounts, and counts everything once")
@@ -327,7 +319,7 @@ TEST_CASE("scrub life: what is freed while somebody finds it lost is not listed"
     const BlockRun run = blocks.front();
     REQUIRE(run.block_count == 8);
     const auto note = [&](uint64_t count) {
-        note_damage(fs.store, run.address, count, 1, DamageList::Found::kByScrub);
+        note_damage(fs.store, run.address, count, 1, DamageList::kByReader);
         return fs.store.damage.block_count();
     };
     CHECK(note(8) == 8);
@@ -409,8 +401,10 @@ TEST_CASE("scrub life: a damaged file takes its content again, with a last block
     const uint64_t first_lost = damaged(volume.fs()).files.at(0).range.first;
     CHECK_FALSE(
         volume.fs().files.write(victim.file, first_lost, std::span(victim.content).first(10), {}, {}).ok());
+    CHECK(volume.fs().committer.scrub.status().damaged());
     REQUIRE(volume.fs().files.write(victim.file, 0, victim.content, {}, {}).ok());
     REQUIRE(volume.fs().step(true).ok());
+    CHECK_FALSE(volume.fs().committer.scrub.status().damaged());
     CHECK(read_file(volume.fs(), victim.file, read).ok());
     CHECK(read == victim.content);
     CHECK(volume.fs().info().damaged_blocks == 0);
@@ -436,9 +430,6 @@ TEST_CASE("scrub life: blocks that are good again leave the list with the next p
     CHECK(scrub(volume.fs()).lost >= known);
     victim.bring_back();
     CHECK(damaged(volume.fs()).file_count == 1);
-    // Times are whole seconds: a pass within the second of the last one keeps what that found.
-    timespec pause{1, 100'000'000};
-    nanosleep(&pause, nullptr);
     // Paused while it looks at them, it is not at its end.
     volume.set_slow_hook(
         {[](void* fs, uint64_t) { static_cast<Filesystem*>(fs)->committer.scrub.pause().ignore(); },
@@ -474,7 +465,7 @@ TEST_CASE("scrub life: damage that was found when the clock was ahead leaves the
     REQUIRE(fs.step(true).ok());
     constexpr uint64_t kDay = 86400;
     const auto tomorrow = static_cast<uint64_t>(std::time(nullptr)) + kDay;
-    fs.store.damage.note(fs.volume->map().groups.back().address, 3, tomorrow, DamageList::Found::kByReader);
+    fs.store.damage.note(fs.volume->map().groups.back().address, 3, tomorrow, DamageList::kByReader);
     CHECK(fs.info().damaged_blocks == 3);
     CHECK_FALSE(scrub(fs).damaged());
     CHECK(fs.info().damaged_blocks == 0);
@@ -511,45 +502,43 @@ TEST_CASE("scrub life: superblocks and maps that rot are found on their member a
     CHECK(report.clean());
 }
 
-TEST_CASE("scrub life: plans choose block groups by when they were verified, and by damage")
+TEST_CASE("scrub life: blocks that are good again leave the list with a pass of the same second")
 {
-    SimVolume volume({4, 512 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1c3, 64 * kKiB});
+    SimVolume volume(kShape);
     make_and_mount(volume);
-    Filesystem& fs = volume.fs();
     Prng prng(seed());
-    for (int index = 0; index < 40; ++index)
-        make_file(fs, ("file" + std::to_string(index)).c_str(), random_content(prng, 8 * kMiB));
-    REQUIRE(fs.step(true).ok());
-    const auto run = [&](const ScrubOptions& options) {
-        REQUIRE(fs.committer.scrub.start(options).ok());
-        while (fs.committer.scrub.status().state == ScrubState::kRunning)
-            fs.committer.scrub.step();
-        REQUIRE(fs.step(true).ok());
-        return fs.committer.scrub.status();
-    };
-    using Plan = ScrubOptions::Plan;
-    const auto unverified = [&] {
-        const std::vector<uint64_t> times = verified_times(fs);
-        return std::count(times.begin(), times.end(), uint64_t{0});
-    };
-    const auto groups = unverified();
-    REQUIRE(groups > 6);
-    const ScrubStatus part = run({.plan = Plan::kPercent, .percent = 20});
-    CHECK(part.data_blocks > 0);
-    const auto left = unverified();
-    CHECK(left < groups);
-    CHECK(left > groups / 2);
-    // The rest, and nothing twice.
-    const ScrubStatus rest = run({.plan = Plan::kNew});
-    CHECK(unverified() == 0);
-    const ScrubStatus whole = run({});
-    CHECK(part.parity_blocks + rest.parity_blocks == whole.parity_blocks);
-    CHECK(run({.plan = Plan::kNew}).parity_blocks == 0);
-    CHECK(run({.plan = Plan::kBad}).parity_blocks == 0);
-    CHECK(run({.older_than = 3600}).parity_blocks == 0);
-    fs.store.damage.note(fs.volume->map().groups.back().address, 1, 1, DamageList::Found::kByScrub);
-    CHECK(run({.plan = Plan::kBad}).parity_blocks < whole.parity_blocks / 2);
-    CHECK(fs.store.damage.empty());
+    Victim victim(volume, prng, "victim");
+    victim.spoil(prng);
+    // All of it within one second: it begins with a new one.
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    const timespec rest{0, 999'999'999 - now.tv_nsec};
+    nanosleep(&rest, nullptr);
+    REQUIRE(scrub(volume.fs()).lost > 20);
+    REQUIRE(volume.fs().info().damaged_blocks > 20);
+    victim.bring_back();
+    CHECK_FALSE(scrub(volume.fs()).damaged());
+    CHECK(volume.fs().info().damaged_blocks == 0);
+}
+
+TEST_CASE("scrub life: what a reader lists while a scrub runs that finds it good leaves the list")
+{
+    SimVolume volume(kShape);
+    make_and_mount(volume);
+    Prng prng(seed());
+    Victim victim(volume, prng, "victim");
+    Filesystem& fs = volume.fs();
+    REQUIRE(fs.committer.scrub.start({}).ok());
+    timespec pause{1, 100'000'000};
+    nanosleep(&pause, nullptr);
+    victim.spoil(prng);
+    std::vector<std::byte> read(kBlockBytes);
+    for (uint64_t at = 0; at < victim.content.size(); at += kBlockBytes)
+        fs.files.read(victim.file, at, read).status().ignore();
+    CHECK(fs.info().damaged_blocks > 20);
+    victim.bring_back();
+    CHECK_FALSE(scrub(fs).damaged());
+    CHECK(fs.info().damaged_blocks == 0);
 }
 
 TEST_CASE("scrub life: blocks that cannot be read are repaired, not called out of service")
@@ -614,8 +603,6 @@ TEST_CASE(
     other.spoil(prng);
     const uint64_t lost = scrub(volume.fs()).lost;
     REQUIRE(lost > 40);
-    timespec pause{1, 100'000'000};
-    nanosleep(&pause, nullptr);
     std::string why;
     REQUIRE_MESSAGE(volume.fs().committer.offline_member({4}, why).ok(), why);
     make_file(volume.fs(), "small", random_content(prng, 10000));

@@ -55,4 +55,12 @@ inline uint64_t slots_offset(Filesystem& fs)
     return fs.volume->member_table().front().slots_offset;
 }
 
+inline std::vector<uint64_t> verified_times(Filesystem& fs)
+{
+    std::vector<uint64_t> times;
+    for (const GroupRecord& group : fs.volume->map().groups)
+        times.push_back(group.verified_seconds);
+    return times;
+}
+
 }  // namespace cowraid::test

@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <linux/falloc.h>
 
+#include <algorithm>
+
 #include "tests/filesystem/scrub_steps.h"
 #include "tests/support/bytes.h"
 
@@ -135,4 +137,174 @@ TEST_CASE("scrub: data of the open transaction that is beyond redundancy stays u
     }
     // Now it is of a commit.
     CHECK(scrub(fs).lost >= content.size() / kBlockBytes);
+}
+
+TEST_CASE("scrub plan: plans choose block groups by when they were verified, and by damage")
+{
+    SimVolume volume({4, 512 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1c3, 64 * kKiB});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    for (int index = 0; index < 40; ++index)
+        make_file(fs, ("file" + std::to_string(index)).c_str(), random_content(prng, 8 * kMiB));
+    REQUIRE(fs.step(true).ok());
+    const auto run = [&](const ScrubOptions& options) {
+        REQUIRE(fs.committer.scrub.start(options).ok());
+        while (fs.committer.scrub.status().state == ScrubState::kRunning)
+            fs.committer.scrub.step();
+        REQUIRE(fs.step(true).ok());
+        return fs.committer.scrub.status();
+    };
+    using Plan = ScrubOptions::Plan;
+    const auto unverified = [&] {
+        const std::vector<uint64_t> times = verified_times(fs);
+        return std::count(times.begin(), times.end(), uint64_t{0});
+    };
+    const auto groups = unverified();
+    REQUIRE(groups > 6);
+    const ScrubStatus part = run({.plan = Plan::kPercent, .percent = 20});
+    CHECK(part.data_blocks > 0);
+    const auto left = unverified();
+    CHECK(left < groups);
+    CHECK(left > groups / 2);
+    // The rest, and nothing twice.
+    const ScrubStatus rest = run({.plan = Plan::kNew});
+    CHECK(unverified() == 0);
+    const ScrubStatus whole = run({});
+    CHECK(part.parity_blocks + rest.parity_blocks == whole.parity_blocks);
+    CHECK(run({.plan = Plan::kNew}).parity_blocks == 0);
+    CHECK(run({.plan = Plan::kBad}).parity_blocks == 0);
+    CHECK(run({.older_than = 3600}).parity_blocks == 0);
+    fs.store.damage.note(fs.volume->map().groups.back().address, 1, 1, DamageList::kByReader);
+    CHECK(run({.plan = Plan::kBad}).parity_blocks < whole.parity_blocks / 2);
+    CHECK(fs.store.damage.empty());
+}
+
+namespace {
+
+struct MemberBlock {
+    uint32_t member;
+    uint64_t offset;
+};
+
+// The row of the first block that is in use of every group under parity: one block on each member.
+std::vector<std::vector<MemberBlock>> rows_of_groups(Filesystem& fs)
+{
+    std::vector<std::vector<MemberBlock>> rows;
+    for (const Ref<const ArrayGroup>& group : fs.volume->array().groups()) {
+        const Geometry& geometry = group->geometry;
+        std::vector<BlockRun> blocks;
+        if (geometry.parity == 0 || !fs.store.allocator.live_blocks(group->record.address, 1, blocks).ok() ||
+            blocks.empty())
+            continue;
+        const BlockPlace block = place_of(geometry, blocks.front().address - group->record.address);
+        rows.emplace_back();
+        for (BlockPlace place{block.stripe, 0, block.row}; place.column < geometry.columns();
+             ++place.column) {
+            const uint32_t column = group_column(geometry, place.stripe, place.column, 0);
+            rows.back().push_back({group->record.columns[column].member.value - 1,
+                                   group->locate(column, column_offset(geometry, place)).offset.value});
+        }
+    }
+    return rows;
+}
+
+// Of a row without one on `left_out`.
+MemberBlock block_of(const std::vector<MemberBlock>& row, uint32_t left_out)
+{
+    return row[row[0].member == left_out ? 1 : 0];
+}
+
+// Passes of a fifth each, with a mount for each. As many as a round takes, and one: groups are read whole.
+ScrubStatus go_round(SimVolume& volume, const std::vector<uint32_t>& absent = {})
+{
+    ScrubStatus sum;
+    for (int pass = 0; pass < 6; ++pass) {
+        Filesystem& fs = volume.fs();
+        REQUIRE(fs.committer.scrub.start({.plan = ScrubOptions::Plan::kPercent, .percent = 20}).ok());
+        const ScrubStatus status = scrub(fs);
+        sum.repaired += status.repaired;
+        sum.lost += status.lost;
+        CHECK(status.bytes_done == status.bytes_total);
+        sum.parity_blocks = std::max(sum.parity_blocks, status.parity_blocks);
+        REQUIRE(volume.unmount().ok());
+        mount(volume, absent.empty() ? manual_options() : degraded_options(), absent);
+    }
+    return sum;
+}
+
+// More than six groups of data.
+void make_groups(SimVolume& volume, Prng& prng)
+{
+    make_and_mount(volume);
+    for (int index = 0; index < 40; ++index)
+        make_file(volume.fs(), ("file" + std::to_string(index)).c_str(), random_content(prng, 8 * kMiB));
+    REQUIRE(volume.fs().step(true).ok());
+    scrub(volume.fs());
+    REQUIRE(volume.fs().step(true).ok());
+}
+
+}  // namespace
+
+TEST_CASE("scrub plan: passes by percent go round all groups while one of them stays damaged")
+{
+    SimVolume volume({4, 512 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1c3, 64 * kKiB});
+    Prng prng(seed());
+    make_groups(volume, prng);
+    const std::vector<std::vector<MemberBlock>> rows = rows_of_groups(volume.fs());
+    REQUIRE(rows.size() > 6);
+    for (size_t index = 0; index < rows.size(); ++index)
+        for (size_t block = 0; block < (index == 0 ? 2 : 1); ++block)
+            rot(volume, prng, rows[index][block].member, rows[index][block].offset);
+    const uint64_t verified = verified_times(volume.fs()).back();
+    const ScrubStatus found = go_round(volume);
+    CHECK(found.repaired == rows.size() - 1);
+    CHECK(found.lost >= 1);
+    // What was not found as it must be is not called verified.
+    for (const GroupRecord& group : volume.fs().volume->map().groups)
+        if (group.address == volume.fs().store.damage.runs().front().first)
+            CHECK(group.verified_seconds <= verified);
+    const ScrubStatus whole = scrub(volume.fs());
+    CHECK(whole.repaired == 0);
+    CHECK(found.parity_blocks < whole.parity_blocks / 2);
+}
+
+TEST_CASE("scrub plan: passes by percent go round all groups without a member")
+{
+    SimVolume volume({5, 512 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 64 * kKiB});
+    Prng prng(seed());
+    make_groups(volume, prng);
+    const std::vector<std::vector<MemberBlock>> rows = rows_of_groups(volume.fs());
+    REQUIRE(rows.size() > 6);
+    REQUIRE(volume.unmount().ok());
+    mount(volume, degraded_options(), {4});
+    for (const std::vector<MemberBlock>& row : rows) {
+        const MemberBlock block = block_of(row, 4);
+        rot(volume, prng, block.member, block.offset);
+    }
+    const ScrubStatus found = go_round(volume, {4});
+    CHECK(found.repaired == rows.size());
+    CHECK(found.lost == 0);
+}
+
+TEST_CASE("scrub plan: a pass by percent that is cancelled is gone on with by the next one")
+{
+    SimVolume volume({4, 512 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1c3, 64 * kKiB});
+    Prng prng(seed());
+    make_groups(volume, prng);
+    const std::vector<std::vector<MemberBlock>> rows = rows_of_groups(volume.fs());
+    for (const std::vector<MemberBlock>& row : rows)
+        rot(volume, prng, row[0].member, row[0].offset);
+    ScrubStatus status;
+    uint64_t repaired = 0;
+    for (size_t pass = 0; pass < rows.size() && status.state != ScrubState::kFinished; ++pass) {
+        REQUIRE(
+            volume.fs().committer.scrub.start({.plan = ScrubOptions::Plan::kPercent, .percent = 90}).ok());
+        status = {};
+        while (status.repaired < 2 && status.state != ScrubState::kFinished)
+            status = volume.fs().scrub_step();
+        volume.fs().committer.scrub.cancel().ignore();
+        repaired += status.repaired;
+    }
+    CHECK(repaired + 1 >= rows.size());
 }

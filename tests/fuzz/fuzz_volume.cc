@@ -136,7 +136,7 @@ void Furnisher::furnish(InodeNumber parent, const char* name)
     const InodeNumber directory = make(parent, name, S_IFDIR | 0755);
     make_data(directory);
     const VolumeAddress listed = fs_.volume->map().groups.front().address;
-    fs_.store.damage.note(listed, 3, 1, DamageList::Found::kByScrub);
+    fs_.store.damage.note(listed, 3, 1, DamageList::kByReader);
     commit();
     make_names(directory);
     make_attributes(directory);

@@ -31,8 +31,8 @@ constexpr argp_option kStartOptions[] = {
     {nullptr, 'r', nullptr, 0, "look only: repair nothing", 0},
     {"limit", kKeyLimit, "SIZE", 0, "read this much of all members per second at most, like 100m", 0},
     {"plan", kKeyPlan, "PLAN", 0,
-     "which block groups: full (all, the default), 10% (about so much of the data, what was verified longest "
-     "ago), "
+     "which block groups: full (all, the default), 10% (about so much of the data, from where the last such "
+     "scrub ended), "
      "new (never verified), bad (with damaged blocks); tree nodes and superblocks are always verified",
      0},
     {"older-than", kKeyOlderThan, "DAYS", 0, "only block groups not verified for so many days, like 10d", 0},

@@ -260,7 +260,7 @@ std::string scrub_mode(const ScrubOptions& options)
     if (options.mode == ScrubMode::kLook)
         words.emplace_back("looks only");
     if (options.plan == ScrubOptions::Plan::kPercent && options.percent > 0)
-        words.push_back("about " + std::to_string(options.percent) + "%, what was verified longest ago");
+        words.push_back("about " + std::to_string(options.percent) + "% of the data");
     else if (options.plan != ScrubOptions::Plan::kFull)
         words.push_back(std::string("plan ") + scrub_plan_name(options.plan));
     if (options.older_than > 0)
@@ -279,8 +279,6 @@ std::string scrub_text(const ScrubStatus& status, const Uuid& volume, uint64_t n
     if (status.state == ScrubState::kNone)
         return out + "no scrub was made of this volume\n";
     const WorkProgress progress = scrub_progress(status);
-    // What was allocated meanwhile is scrubbed, too.
-    const uint64_t total = status.state == ScrubState::kFinished ? status.bytes_done : status.bytes_total;
     out += scrub_field("Scrub started:", time_text(status.started, kBtrfsScrubTime));
     out += scrub_field("Status:",
                        status.state == ScrubState::kCancelled ? "aborted" : scrub_state_name(status.state));
@@ -291,10 +289,10 @@ std::string scrub_text(const ScrubStatus& status, const Uuid& volume, uint64_t n
         out += scrub_field("Time left:", left_text(progress));
     if (status.state == ScrubState::kRunning && left_is_known(progress))
         out += scrub_field("ETA:", time_text(now + progress.left_ms / 1000, kBtrfsScrubTime));
-    out += scrub_field("Total to scrub:", size_text(total, sizes));
-    out +=
-        scrub_field("Bytes scrubbed:", size_text(status.bytes_done, sizes) + "  (" +
-                                           text_format("%.2f%%)", percent_share(status.bytes_done, total)));
+    out += scrub_field("Total to scrub:", size_text(status.bytes_total, sizes));
+    out += scrub_field("Bytes scrubbed:",
+                       size_text(status.bytes_done, sizes) + "  (" +
+                           text_format("%.2f%%)", percent_share(status.bytes_done, status.bytes_total)));
     out += scrub_field("Rate:", rate_text(progress, sizes));
     out += error_summary(status);
     out += scrub_field("Data verified:", size_text(status.data_blocks * kBlockBytes, sizes));

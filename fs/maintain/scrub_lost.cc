@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT
+// What a scrub lists as lost, and what it reads again before that is settled.
+#include <algorithm>
+
+#include "base/buffer.h"
+#include "base/log.h"
+#include "base/log_count.h"
+#include "fs/maintain/damaged_files.h"
+#include "fs/maintain/scrub.h"
+
+namespace cowraid {
+
+void Scrub::note_lost(const Step& step)
+{
+    for (const VolumeAddress address : step.report.lost) {
+        note_damage(store_, address, 1, step.started, step.pass_id);
+        log_count(LogLevel::kError, "scrub", "blocks that cannot be recovered, by address", 1,
+                  {.first = address.value, .last = address.value + kBlockBytes - 1});
+    }
+    for (const BlockRef& node : step.counts.lost_nodes)
+        note_damage(store_, node.address, kNodeBlocks, step.started, step.pass_id);
+}
+
+bool Scrub::goes_on(uint64_t number) const
+{
+    MutexLock lock(mutex_);
+    return number == number_ && status_.state == ScrubState::kRunning && !stopped_;
+}
+
+namespace {
+
+// For a block that is read: all of its row, when it must be recovered.
+void spend_turn(WorkTurns& turns, const Ref<const ArrayGroup>& group)
+{
+    turns.spend(kSeekBytes * (group ? group->geometry.columns() : 1), kRoomForSingles);
+}
+
+}  // namespace
+
+constexpr uint64_t kRecheckedMax = 1024;  // blocks at a time: what was found good may be lost soon after
+
+// The first of them that are in use, if that is known. Returns the end of what was looked at.
+VolumeAddress Scrub::recheck_some(const DamagedRun& run, VolumeAddress from, WorkTurns& turns)
+{
+    std::vector<BlockRun> used;
+    const Status known = store_.allocator.live_blocks(from, kRecheckedMax, used);
+    if (!known.ok() && known.err() != Err::kInvalid)
+        return run.end();
+    const Ref<const ArrayGroup> group = store_.volume.array().group_at(from);
+    AlignedBuffer memory(kBlockBytes);
+    uint64_t blocks = 0;
+    VolumeAddress good = from;  // all from there on is
+    const auto forget_to = [&](VolumeAddress end) {
+        if (good < end)
+            store_.damage.forget(good, (end - good) / kBlockBytes);
+    };
+    for (const BlockRun& part : used) {
+        for (uint64_t block = 0; block < part.block_count; ++block) {
+            const VolumeAddress address = part.address + block * kBlockBytes;
+            if (address >= run.end())
+                break;
+            spend_turn(turns, group);
+            if (!is_lost(store_, address, memory))
+                continue;
+            forget_to(address);
+            good = address + kBlockBytes;
+        }
+        blocks += part.block_count;
+    }
+    // The last ones that were found may not be the last that there are.
+    const VolumeAddress end =
+        blocks < kRecheckedMax
+            ? run.end()
+            : std::min(run.end(), used.back().address + used.back().block_count * kBlockBytes);
+    forget_to(end);
+    return end;
+}
+
+// What is listed and was not found lost by it is good, or free, or nobody's any more. False: it was not
+// looked at, since the scrub does not go on.
+bool Scrub::recheck_damage(const Step& step, WorkTurns& turns)
+{
+    const bool saw_all = saw_all_nodes();
+    for (const DamagedRun& run : store_.damage.runs()) {
+        if (run.found_by == step.pass_id)
+            continue;
+        const Ref<const ArrayGroup> group = store_.volume.array().group_at(run.first);
+        if (group && has_mirrored_nodes(*group)) {
+            // It may have met one before somebody else could not read it.
+            if (saw_all && run.listed_in < step.pass_id)
+                store_.damage.forget(run.first, run.block_count);
+            continue;
+        }
+        for (VolumeAddress at = run.first; at < run.end(); at = recheck_some(run, at, turns))
+            if (!goes_on(step.number))
+                return false;
+    }
+    return true;
+}
+
+// Also when it was freed, and so is not listed any more: nobody is charged for what has its place then.
+bool Scrub::is_node_lost(const BlockRef& ref)
+{
+    const View view = store_.timeline.view();
+    if (!store_.damage.touches(ref.address, ref.address + kNodeBytes))
+        return true;
+    AlignedBuffer memory(kNodeBytes);
+    return !store_.node_reader.read_node(ref, 0, memory).ok();
+}
+
+bool Scrub::stopped() const
+{
+    MutexLock lock(mutex_);
+    return stopped_;
+}
+
+// Reads them again; what can be read now is listed no more. Who is stopped knows nothing: the columns stay
+// as they are for the next mount.
+bool Scrub::are_lost(const Step& step, WorkTurns& turns)
+{
+    AlignedBuffer memory(kBlockBytes);
+    bool all = true;
+    for (const BlockRef& node : step.lost_nodes) {
+        if (stopped())
+            return false;
+        spend_turn(turns, store_.volume.array().group_at(node.address));
+        if (is_node_lost(node))
+            continue;
+        store_.damage.forget(node.address, kNodeBlocks);
+        all = false;
+    }
+    for (const VolumeAddress address : step.lost) {
+        if (stopped())
+            return false;
+        spend_turn(turns, store_.volume.array().group_at(address));
+        const Result<bool> used = store_.allocator.is_used(address);
+        const bool unused = used.ok() && !*used;
+        if (!unused && is_lost(store_, address, memory))
+            continue;
+        store_.damage.forget(address, 1);
+        all = all && unused;
+    }
+    return all;
+}
+
+}  // namespace cowraid
