@@ -378,6 +378,20 @@ TEST_CASE("what a scrub found is said in the same words by events and by command
     scrub.options.mode = ScrubMode::kLook;
     CHECK(findings_text(scrub) == "4 blocks of data and 0 tree nodes are lost, 3 blocks can be repaired so "
                                   "far; cowraid status -v names the files");
+    // The list of damage says how it is now.
+    scrub = {.state = ScrubState::kFinished, .lost = 4, .listed_now = 1};
+    CHECK(findings_text(scrub) ==
+          "4 blocks of data and 0 tree nodes are lost; cowraid status -v names the files");
+    CHECK(scrub.damaged());
+    scrub.listed_now = 0;
+    CHECK(findings_text(scrub) == "4 blocks of data lost (deleted, written anew or good again since)");
+    CHECK_FALSE(scrub.damaged());
+    const Result<ScrubStatus> decoded = decode_scrub(encode_scrub(scrub).get());
+    REQUIRE(decoded.ok());
+    CHECK_FALSE(decoded->damaged());
+    scrub.repaired = 1;
+    CHECK(findings_text(scrub) ==
+          "4 blocks of data lost (deleted, written anew or good again since), 1 block repaired");
     EventFinder finder;
     VolumeStatus status = healthy();
     CHECK(look(finder, status) == "NewArray");

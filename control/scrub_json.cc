@@ -124,6 +124,8 @@ Json encode_scrub(const ScrubStatus& status)
     json_put_flag(out.get(), "held_back", status.held_back);
     for (const ScrubNumberField& number : kScrubNumbers)
         json_put_integer(out.get(), number.key, status.*number.field);
+    if (status.listed_now)
+        json_put_integer(out.get(), "listed_blocks", *status.listed_now);
     Json addresses = json_make_array();
     for (const VolumeAddress address : status.lost_addresses)
         json_array_append_new(addresses.get(), json_integer(static_cast<json_int_t>(address.value)));
@@ -190,6 +192,8 @@ Result<ScrubStatus> decode_scrub(const json_t* object)
     status.held_back = json_get_flag(object, "held_back");
     for (const ScrubNumberField& number : kScrubNumbers)
         status.*number.field = json_get_integer(object, number.key);
+    if (json_get(object, "listed_blocks") != nullptr)
+        status.listed_now = json_get_integer(object, "listed_blocks");
     const json_t* const addresses = json_get(object, "lost_addresses");
     for (size_t index = 0; index < json_array_size(addresses); ++index)
         status.lost_addresses.push_back(

@@ -96,21 +96,25 @@ std::string findings_text(const ScrubStatus& status)
     const auto add = [&](uint64_t count, const std::string& what, const char* to_do) {
         if (count == 0)
             return;
-        if (found.empty())
+        if (found.empty() && to_do != nullptr)
             action = std::string("; ") + to_do;
         found += (found.empty() ? "" : ", ") + what;
     };
     const auto blocks = [](uint64_t count, const char* how) {
         return count_text(count, "block") + how;
     };
-    add(status.lost + status.unreadable_nodes,
-        blocks(status.lost, " of data and ") + count_text(status.unreadable_nodes, "tree node") + " are lost",
-        "cowraid status -v names the files");
+    if (status.still_lost())
+        add(status.lost + status.unreadable_nodes,
+            blocks(status.lost, " of data and ") + count_text(status.unreadable_nodes, "tree node") +
+                " are lost",
+            "cowraid status -v names the files");
     add(status.unrepaired,
         blocks(status.unrepaired, looks ? " can be repaired" : " could not be stored on their member"),
         looks ? "run it without -r" : "see cowraid device stats");
     add(status.unverified, blocks(status.unverified, " not verified (on members out of service)"),
         "run cowraid scrub when all are in service");
+    if (!status.still_lost())
+        add(status.lost, blocks(status.lost, " of data lost (") + kNotLostAnyMore + ")", nullptr);
     const bool harmless = found.empty();
     add(status.repaired, blocks(status.repaired, harmless ? " repaired, nothing is lost" : " repaired"),
         "see cowraid device stats");

@@ -69,6 +69,8 @@ double percent_share(uint64_t done, uint64_t total);
 // How much of a member has been copied to its successor: by bytes, of which a mount knows its own, or by
 // block groups, those of mounts before counted; whichever is more.
 double copied_percent(const ReplaceStatus& status);
+// How it is with what was lost, and is not in the list of damage any more.
+inline constexpr const char* kNotLostAnyMore = "deleted, written anew or good again since";
 // What a scrub, or a filling of members, found, the worst first, and what to do about that. One that has not
 // finished found it "so far".
 std::string findings_text(const ScrubStatus& status);

@@ -290,7 +290,9 @@ ReplaceStatus Replace::status()
     const ReplaceRecord record = committer_.store.volume.replacing();
     if (!record.active()) {
         MutexLock lock(mutex_);
-        return last_;
+        ReplaceStatus ended = last_;
+        ended.copy.listed_now = committer_.store.damage.block_count();
+        return ended;
     }
     const char* text = waits_for(record);
     // The devices change places before the superblocks say so: then the target is no member any more.

@@ -28,6 +28,11 @@ struct ReplaceStatus {
     ScrubStatus copy;
     uint64_t source_lost = 0;  // bad blocks of the source in these, parity too
 
+    // Something that the source had is in the list of damage, as far as is known.
+    [[nodiscard]] bool still_lossy() const
+    {
+        return copy.lost + copy.unreadable_nodes > 0 && copy.listed_now.value_or(1) > 0;
+    }
     [[nodiscard]] bool active() const
     {
         return state == State::kRunning || state == State::kWaiting || state == State::kPaused;

@@ -218,7 +218,7 @@ int print_replacing(const CommandOptions& options, const ReplaceStatus& status)
         print_lines(replace_text(status));
     if (status.state == ReplaceStatus::State::kFailed)
         return kExitFailed;
-    return status.copy.lost + status.copy.unreadable_nodes > 0 ? kExitFindings : kExitOk;
+    return status.still_lossy() ? kExitFindings : kExitOk;
 }
 
 int wait_until_copied(const CommandOptions& options, const Replaced& replaced, uint64_t began)

@@ -216,7 +216,9 @@ std::string replace_summary(const ReplaceStatus& status)
     const uint64_t nodes = status.copy.unreadable_nodes;
     if (nodes > 0)
         text += "; " + count_text(nodes, "tree node") + " cannot be read: what is below is copied unverified";
-    return text + (status.copy.lost + nodes > 0 ? "; cowraid status -v names the files" : "");
+    if (status.still_lossy())
+        return text + "; cowraid status -v names the files";
+    return text + (status.copy.lost + nodes > 0 ? std::string("; what was lost is ") + kNotLostAnyMore : "");
 }
 
 namespace {

@@ -169,6 +169,13 @@ TEST_CASE("what is said of a replacement begins as btrfs replace status")
           "errs\n"
           "replacing member 2: cancelled; 500.00MiB copied, 4 blocks had from other members, 2 of its blocks "
           "lost, 3 of data in its rows; cowraid status -v names the files\n");
+    status.copy.listed_now = 0;
+    CHECK_FALSE(status.still_lossy());
+    CHECK(replace_text(status).ends_with(
+        "2 of its blocks lost, 3 of data in its rows; what was lost is deleted, "
+        "written anew or good again since\n"));
+    status.copy.listed_now = 7;
+    CHECK(status.still_lossy());
     status.state = ReplaceStatus::State::kFinished;
     CHECK(replace_text(status).starts_with("Started on 10.Apr 12:34:56, finished on 10.Apr 12:35:56, 0 write "
                                            "errs, 2 uncorr. read errs\n"));
