@@ -133,9 +133,9 @@ void Balance::enter(State state, const BalanceRecord& record, const VolumeProfil
     status_.member = record.member;
     status_.has_device = has_device;
     status_.shrink_bytes = record.shrink_bytes;
-    status_.bytes_total = record.total_bytes;
     if (was_active)
         return;
+    status_.bytes_total = record.total_bytes;
     status_.started = started;
     status_.ended = status_.moved_bytes = status_.run_ms = 0;
     status_.bytes_left = record.total_bytes;
@@ -300,10 +300,12 @@ Status Balance::change(State next, std::string& why)
             return refuse(why, Err::kNoSpace, kBusyRoom);
     }
     record.state = next == State::kPaused ? BalanceState::kPaused : BalanceState::kRunning;
-    if (next == State::kRunning)
+    if (next == State::kRunning) {
+        count_left();
         try_all_groups();
-    else
+    } else {
         reopen_groups();
+    }
     if (next == State::kCancelled)
         record = {};
     store_.volume.set_balance(record, committed_profiles(store_.volume));

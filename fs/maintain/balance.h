@@ -50,7 +50,7 @@ struct BalanceStatus {
     uint64_t started = 0, ended = 0;
     uint64_t bytes_total = 0, bytes_left = 0;  // in use in the groups that it empties: when it began, and now
     uint64_t groups_left = 0;  // of them
-    uint64_t groups_total = 0;  // the most that this mount saw left
+    uint64_t groups_total = 0;  // that this mount saw, with those that came on the way
     // What this mount moved of it, and how long it ran meanwhile: pauses, and waiting for room, left out.
     uint64_t moved_bytes = 0, run_ms = 0;
     uint64_t rate = 0;  // as measured_rate() of the last one that ended and told it; 0: none

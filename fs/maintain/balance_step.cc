@@ -119,9 +119,14 @@ bool Balance::count_left()
     const uint64_t damaged = stuck > 0 ? damaged_blocks(superblock.balance, profiles) : 0;
     MutexLock lock(mutex_);
     status_.damaged_blocks = damaged;
-    status_.bytes_left = blocks * kBlockBytes;
+    // What comes while it rests is more to do, and nothing is undone by it.
+    const uint64_t left = blocks * kBlockBytes;
+    if (status_.state == BalanceStatus::State::kPaused && left > status_.bytes_left)
+        status_.bytes_total += left - status_.bytes_left;
+    if (groups > status_.groups_left)
+        status_.groups_total += groups - status_.groups_left;
+    status_.bytes_left = left;
     status_.groups_left = groups;
-    status_.groups_total = std::max(status_.groups_total, status_.groups_left);
     status_.groups_stuck = stuck;
     return waits_for_commit;
 }

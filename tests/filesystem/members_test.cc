@@ -427,6 +427,41 @@ TEST_CASE("members: resuming a removal asks for room anew")
     require_contents(fs, contents);
 }
 
+TEST_CASE("members: what a removal has done is not undone by what comes while it rests")
+{
+    SimVolume volume(kRaid5);
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    Contents contents = fill(fs, prng, 5 * kMiB);
+    std::string why;
+    REQUIRE(start_removal(fs, {1}, why).ok());
+    BalanceStatus before;
+    for (int step = 0; step < 1000 && before.groups_left == before.groups_total; ++step) {
+        if (fs.balance_step() == CleanProgress::kNeedsCommit)
+            REQUIRE(fs.step(true).ok());
+        before = fs.committer.balance.status();
+    }
+    REQUIRE(before.state == State::kRunning);
+    REQUIRE(before.groups_left < before.groups_total);
+    REQUIRE(fs.committer.balance.pause(why).ok());
+    for (int index = 0; index < 10; ++index) {
+        const std::string name = "more" + std::to_string(index);
+        contents[name] = random_content(prng, 4 * kMiB);
+        write_file(fs, name, contents[name]);
+        REQUIRE(fs.step(true).ok());
+    }
+    REQUIRE_MESSAGE(fs.committer.balance.resume(why).ok(), why);
+    fs.balance_step();
+    const BalanceStatus after = fs.committer.balance.status();
+    CHECK(after.bytes_left > before.bytes_left);
+    CHECK(after.groups_total - after.groups_left >= before.groups_total - before.groups_left);
+    CHECK(after.bytes_total >= after.bytes_left);
+    CHECK(after.bytes_total - after.bytes_left + kMiB >= before.bytes_total - before.bytes_left);
+    CHECK(finish(fs).state == State::kFinished);
+    require_contents(fs, contents);
+}
+
 TEST_CASE("members: a removal rests when another member fails, because its own is needed then")
 {
     SimVolume volume(kRaid5);

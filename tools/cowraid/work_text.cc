@@ -379,9 +379,10 @@ std::string balance_head(const BalanceStatus& status, const std::string& mount_p
         return line_text("No balance found on %s", place.c_str());
     // A daemon of an earlier version tells no total.
     const unsigned long long total = std::max(status.groups_total, status.groups_left);
+    const double left = total == 0 ? 100.0 : percent_share(status.groups_left, total);
     return line_text("Balance on %s is %s", place.c_str(), balance_state_name(status.state)) +
-           line_text("%llu out of about %llu chunks balanced (%llu considered), %3u%% left",
-                     total - status.groups_left, total, total, 100 - balance_progress(status).percent);
+           line_text("%llu out of about %llu chunks balanced (%llu considered), %3.0f%% left",
+                     total - status.groups_left, total, total, left);
 }
 
 std::string balance_cancelled(const BalanceStatus& status)
@@ -407,6 +408,20 @@ std::string balance_end(const BalanceStatus& status)
            std::to_string(status.groups_total) + " chunks\n";
 }
 
+namespace {
+
+// What is left may be less than two sizes show.
+std::string bytes_text(const BalanceStatus& status, SizeStyle sizes)
+{
+    const std::string done = size_text(bytes_done(status), sizes),
+                      total = size_text(status.bytes_total, sizes);
+    return status.bytes_left > 0 && done == total
+               ? "all but " + size_text(status.bytes_left, sizes) + " of " + total
+               : done + " of " + total;
+}
+
+}  // namespace
+
 std::string balance_text(const BalanceStatus& status, SizeStyle sizes)
 {
     if (status.state == Balancing::kNone)
@@ -416,9 +431,7 @@ std::string balance_text(const BalanceStatus& status, SizeStyle sizes)
     out += field_text("Since:",
                       status.started != 0 ? time_text(status.started) : "before the volume was mounted");
     const WorkProgress progress = balance_progress(status);
-    out +=
-        field_text("Done:", std::to_string(progress.percent) + "%, " + size_text(bytes_done(status), sizes) +
-                                " of " + size_text(status.bytes_total, sizes));
+    out += field_text("Done:", std::to_string(progress.percent) + "%, " + bytes_text(status, sizes));
     if (progress.running) {
         out += field_text("Rate:", rate_text(progress, sizes));
         out += field_text("Time left:", left_text(progress));

@@ -208,7 +208,14 @@ TEST_CASE("what is said of a balance")
           std::string::npos);
     CHECK(balance_text({}, SizeStyle::kIec).empty());
     CHECK(balance_head(status, "/mnt") == "Balance on '/mnt' is running\n"
-                                          "3 out of about 8 chunks balanced (8 considered),  25% left\n");
+                                          "3 out of about 8 chunks balanced (8 considered),  62% left\n");
+    // Of chunks as the figures beside it.
+    BalanceStatus few = status;
+    few.groups_left = 11;
+    few.groups_total = 15;
+    few.bytes_left = few.bytes_total;
+    CHECK(balance_head(few, "/mnt")
+              .ends_with("4 out of about 15 chunks balanced (15 considered),  73% left\n"));
     CHECK(balance_end(status).empty());
     status.state = BalanceStatus::State::kFinished;
     status.groups_left = 0;
@@ -242,6 +249,9 @@ TEST_CASE("a balance that ended before it had emptied all says what is left, and
           "Block groups left: 1\n"
           "Result:            1 block group cannot be emptied: something in them cannot be read; cowraid "
           "status -v names the files: restore or delete them, then repeat it\n");
+    status.bytes_left = 4096;
+    CHECK(balance_text(status, SizeStyle::kIec)
+              .find("Done:              99%, all but 4.00KiB of 1000.00MiB\n") != std::string::npos);
     status.bytes_left = 0;
     CHECK(balance_progress(status).percent == 99);
     status.groups_left = status.groups_stuck = 0;
