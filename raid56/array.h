@@ -58,6 +58,7 @@ struct ReadPiece {
     ChecksumSource source = ChecksumSource::kVerifier;
     Status result;  // per piece: ok, kTooManyFaults, kInvalid (no such address)
     uint32_t bad_blocks = 0;  // on kTooManyFaults: how many could not be had
+    uint32_t first_bad = 0, last_bad = 0;  // of them, by their place in the piece
 };
 
 // Learns the checksums of what a write changed, parity included.

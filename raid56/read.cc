@@ -265,11 +265,15 @@ void ReadCall::give_up(const LostBlock& lost)
 {
     ReadPiece& piece = pieces_[lost.piece];
     piece.result = Err::kTooManyFaults;
+    const VolumeAddress address = address_of(*lost.group, lost.place);
+    const auto block = static_cast<uint32_t>((address - piece.address) / kBlockBytes);
+    piece.first_bad = piece.bad_blocks == 0 ? block : std::min(piece.first_bad, block);
+    piece.last_bad = piece.bad_blocks == 0 ? block : std::max(piece.last_bad, block);
     ++piece.bad_blocks;
     std::memset(lost.memory, 0, kBlockBytes);  // no wrong bytes, not even beside an error
     bump(state_.counters.blocks_unrecoverable, 1);
     if (BlockVerifier* verifier = state_.verifier.load(std::memory_order_acquire); verifier != nullptr)
-        verifier->unrecoverable(address_of(*lost.group, lost.place));
+        verifier->unrecoverable(address);
 }
 
 void ReadCall::finish()

@@ -148,8 +148,21 @@ Status resolve(Store& store, Inode& inode, const BlockRange& range, View& view,
     return find_pieces(store, view, inode.number, gaps, pieces);
 }
 
+// Blocks of a request that could not be read, by their place in it.
+struct LostBlocks {
+    uint64_t count = 0, first = 0, last = 0;
+
+    void add(uint64_t begin, const ReadPiece& piece)
+    {
+        first = count == 0 ? begin + piece.first_bad : std::min(first, begin + piece.first_bad);
+        last = std::max(last, begin + piece.last_bad);
+        count += piece.bad_blocks;
+    }
+};
+
+// `memory`: where the request begins.
 Status read_pieces(Store& store, const View& view, const std::vector<StoredPiece>& stored,
-                   AlignedBuffer* lease)
+                   const std::byte* memory, AlignedBuffer* lease, LostBlocks& lost)
 {
     std::vector<std::vector<Checksum>> checksums(stored.size());
     std::vector<ReadPiece> pieces(stored.size());
@@ -169,19 +182,24 @@ Status read_pieces(Store& store, const View& view, const std::vector<StoredPiece
         pieces[i].checksums = checksums[i].data();
     }
     const Status status = store.volume.array().read(pieces, lease);
-    // Of which only some are lost a scrub tells, or who reads them one by one.
-    for (const ReadPiece& piece : pieces)
-        if (piece.result.err() == Err::kTooManyFaults && piece.bad_blocks == piece.block_count)
-            note_damage(store, piece.address, piece.block_count, static_cast<uint64_t>(std::time(nullptr)),
-                        DamageList::kByReader);
+    for (size_t i = 0; i < pieces.size(); ++i) {
+        const ReadPiece& piece = pieces[i];
+        if (piece.result.err() != Err::kTooManyFaults)
+            continue;
+        lost.add(static_cast<uint64_t>(stored[i].memory - memory) / kBlockBytes, piece);
+        // Of which only some between others are lost a scrub tells, or who reads them one by one.
+        if (piece.bad_blocks == piece.last_bad - piece.first_bad + 1)
+            note_damage(store, piece.address + uint64_t{piece.first_bad} * kBlockBytes, piece.bad_blocks,
+                        static_cast<uint64_t>(std::time(nullptr)), DamageList::kByReader);
+    }
     return status;
 }
 
-void log_damage(Store& store, InodeNumber inode, uint64_t first_block, uint64_t block_count, Err err)
+void log_damage(Store& store, InodeNumber inode, uint64_t first, uint64_t last, uint64_t count, Err err)
 {
     log_count(LogLevel::kError, path_for_message(store, inode),
-              err == Err::kCorrupt ? "blocks without a checksum" : "blocks that cannot be read", block_count,
-              {.first = first_block * kBlockBytes, .last = (first_block + block_count) * kBlockBytes - 1});
+              err == Err::kCorrupt ? "blocks without a checksum" : "blocks that cannot be read", count,
+              {.first = first * kBlockBytes, .last = (last + 1) * kBlockBytes - 1});
 }
 
 }  // namespace
@@ -191,11 +209,16 @@ Status read_file_blocks(Store& store, Inode& inode, uint64_t first_block, uint64
 {
     View view;
     std::vector<StoredPiece> pieces;
+    LostBlocks lost;
     Status status = resolve(store, inode, {first_block, block_count, memory}, view, pieces);
     if (status.ok() && !pieces.empty())
-        status = read_pieces(store, view, pieces, lease);
-    if (!status.ok())
-        log_damage(store, inode.number, first_block, block_count, status.err());
+        status = read_pieces(store, view, pieces, memory, lease, lost);
+    if (!status.ok() && lost.count > 0)
+        log_damage(store, inode.number, first_block + lost.first, first_block + lost.last, lost.count,
+                   status.err());
+    else if (!status.ok())
+        log_damage(store, inode.number, first_block, first_block + block_count - 1, block_count,
+                   status.err());
     return status;
 }
 

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <ctime>
 
+#include "base/log_count.h"
 #include "fs/maintain/damaged_files.h"
 #include "tests/filesystem/scrub_steps.h"
 #include "tests/support/bytes.h"
+#include "tests/support/capture.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -539,6 +541,76 @@ TEST_CASE("scrub life: what a reader lists while a scrub runs that finds it good
     victim.bring_back();
     CHECK_FALSE(scrub(fs).damaged());
     CHECK(fs.info().damaged_blocks == 0);
+}
+
+TEST_CASE("scrub life: the log names the blocks of a file that a read could not have, and no others")
+{
+    SimVolume volume(kShape);
+    make_and_mount(volume);
+    Prng prng(seed());
+    Victim victim(volume, prng, "pattern");
+    victim.spoil(prng);
+    Filesystem& fs = volume.fs();
+    std::vector<std::byte> read(kBlockBytes * 70);
+    std::string logged;
+    {
+        Captured captured;
+        CHECK_FALSE(fs.files.read(victim.file, 0, read).status().ok());
+        log_counts(LogCounts::kAll);
+        logged = captured.text();
+    }
+    std::vector<uint64_t> lost;
+    for (uint64_t block = 0; block < 70; ++block)
+        if (!fs.files.read(victim.file, block * kBlockBytes, std::span(read).first(kBlockBytes))
+                 .status()
+                 .ok())
+            lost.push_back(block);
+    log_counts(LogCounts::kAll);
+    REQUIRE(lost.size() > 10);
+    REQUIRE(lost.size() < 60);
+    const std::string line = "/pattern: blocks that cannot be read: " + std::to_string(lost.size()) +
+                             ", bytes " + std::to_string(lost.front() * kBlockBytes) + " to " +
+                             std::to_string((lost.back() + 1) * kBlockBytes - 1) + "\n";
+    CHECK_MESSAGE(logged.find(line) != std::string::npos, logged, " is not ", line);
+}
+
+TEST_CASE("scrub life: a block that is lost among others of a read is listed, and charged once")
+{
+    SimVolume volume(kShape);
+    make_and_mount(volume);
+    Prng prng(seed());
+    Filesystem& fs = volume.fs();
+    const InodeNumber file = make_file(fs, "file", random_content(prng, 300 * kKiB));
+    REQUIRE(fs.step(true).ok());
+    Ref<const ArrayGroup> group;
+    std::vector<BlockRun> blocks;
+    for (const Ref<const ArrayGroup>& one : fs.volume->array().groups())
+        if (one->geometry.parity > 0 && blocks.empty()) {
+            group = one;
+            REQUIRE(fs.store.allocator.live_blocks(one->record.address, 1, blocks).ok());
+        }
+    REQUIRE(!blocks.empty());
+    BlockPlace place = place_of(group->geometry, blocks.front().address - group->record.address);
+    for (int side = 0; side < 2; ++side, place.column = group->geometry.data_columns) {
+        const uint32_t column = group_column(group->geometry, place.stripe, place.column, 0);
+        rot(volume, prng, group->record.columns[column].member.value - 1,
+            group->locate(column, column_offset(group->geometry, place)).offset.value);
+    }
+    std::vector<std::byte> read(300 * kKiB);
+    CHECK_FALSE(read_file(fs, file, read).ok());
+    CHECK(fs.info().damaged_blocks == 1);
+    const auto charged = [&] {
+        uint64_t sum = 0;
+        for (uint32_t member = 1; member <= 4; ++member)
+            for (const MemberCounter which : {MemberCounter::kCorruption, MemberCounter::kParity})
+                sum += fs.volume->members().counters({member})[static_cast<size_t>(which)];
+        return sum;
+    };
+    const uint64_t before = charged();
+    CHECK(before > 0);
+    CHECK_FALSE(read_file(fs, file, read).ok());
+    CHECK(scrub(fs).lost == 1);
+    CHECK(charged() == before);
 }
 
 TEST_CASE("scrub life: blocks that cannot be read are repaired, not called out of service")
