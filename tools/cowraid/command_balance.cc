@@ -44,7 +44,8 @@ constexpr const char* kFilterHelp =
 constexpr argp_option kBalanceOptions[] = {
     {"convert", kKeyConvert, "PROFILE", 0, "make data PROFILE; metadata is raised to what it tolerates", 0},
     {"metadata", kKeyMetadata, "PROFILE", 0, "make metadata PROFILE", 0},
-    {nullptr, 'd', "FILTERS", OPTION_ARG_OPTIONAL, "data, only of block groups that all FILTERS let through",
+    {nullptr, 'd', "FILTERS", OPTION_ARG_OPTIONAL,
+     "data, only of block groups that all FILTERS let through; convert= raises metadata, too, as --convert",
      0},
     {nullptr, 'm', "FILTERS", OPTION_ARG_OPTIONAL, "metadata: the same", 0},
     {nullptr, 's', "FILTERS", OPTION_ARG_OPTIONAL, "system trees, which else go with metadata: the same", 0},
@@ -178,7 +179,8 @@ bool parse_balance(int argc, char** argv, BalanceArguments& arguments)
          "Move what is in block groups of a mounted volume into new ones: of another profile, over all "
          "devices, or fuller.\vFILTERS are words with commas between: convert=PROFILE, which takes only "
          "groups "
-         "of another profile; soft, which it is anyway; usage=PERCENT of a group in use; "
+         "of another profile, and for data raises metadata to what data tolerates then, unless -m or "
+         "--metadata says what it is to be; soft, which it is anyway; usage=PERCENT of a group in use; "
          "profiles=PROFILE|...; devid=ID of a member that holds a part of it; limit=NUMBER of groups, the "
          "emptiest first; stripes=DEVICES that it lies on; vrange=ADDRESSES, as filesystem usage "
          "--layout shows them; drange=OFFSETS on the member, counted from its begin. A range is MOST (of "
