@@ -47,6 +47,8 @@ Json encode_balance(const BalanceStatus& status)
     json_put_integer(out.get(), "member", status.member.value);
     json_put_flag(out.get(), "has_device", status.has_device);
     json_put_flag(out.get(), "waits_for_room", status.waits_for_room);
+    json_put_flag(out.get(), "degraded", status.degraded);
+    json_put_flag(out.get(), "read_only", status.read_only);
     json_put_flag(out.get(), "held_back", status.held_back);
     for (const BalanceNumberField& number : kBalanceNumbers)
         json_put_integer(out.get(), number.key, status.*number.field);
@@ -71,6 +73,8 @@ Result<BalanceStatus> decode_balance(const json_t* object)
     status.member = {static_cast<uint32_t>(json_get_integer(object, "member"))};
     status.has_device = json_get_flag(object, "has_device");
     status.waits_for_room = json_get_flag(object, "waits_for_room");
+    status.degraded = json_get_flag(object, "degraded");
+    status.read_only = json_get_flag(object, "read_only");
     status.held_back = json_get_flag(object, "held_back");
     for (const BalanceNumberField& number : kBalanceNumbers)
         status.*number.field = json_get_integer(object, number.key);

@@ -146,12 +146,15 @@ void Balance::enter(State state, const BalanceRecord& record, const VolumeProfil
 
 BalanceStatus Balance::status() const
 {
+    const bool degraded = store_.volume.degraded();
     MutexLock lock(mutex_);
     BalanceStatus status = status_;
+    status.degraded = degraded;
     status.run_ms = run_ms();
     status.held_back = status.state == State::kRunning && store_.budget.holds_back();
     // The next mount that may write goes on with it.
-    if (status.state == State::kRunning && !store_.service.writing())
+    status.read_only = status.state == State::kRunning && !store_.service.writing();
+    if (status.read_only)
         status.state = State::kPaused;
     return status;
 }
@@ -187,12 +190,15 @@ Status Balance::cancel(std::string& why)
 
 Status Balance::make_record(const BalanceOptions& options, BalanceRecord& record, std::string& why)
 {
-    if (status().active())
+    if (const BalanceStatus now = status(); now.active())
         return refuse(why, Err::kBusy,
-                      std::string(status().member.value == 0   ? "a balance is under way"
-                                  : status().shrink_bytes == 0 ? "a member is being removed"
-                                                               : "a member is being made smaller") +
-                          "; see cowraid balance status");
+                      std::string(now.member.value == 0   ? "a balance is under way"
+                                  : now.shrink_bytes == 0 ? "a member is being removed"
+                                                          : "a member is being made smaller") +
+                          (now.state == State::kPaused
+                               ? ", and paused; cowraid balance resume lets it go on, "
+                                 "cowraid balance cancel ends it"
+                               : "; see cowraid balance status"));
     record = {.state = BalanceState::kRunning,
               .content = options.content,
               .usage_max = 100,

@@ -13,6 +13,7 @@
 // (fs/maintain/empty_groups.h).
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <string>
@@ -57,6 +58,8 @@ struct BalanceStatus {
     uint64_t groups_stuck = 0;  // with blocks that cannot be moved
     uint64_t damaged_blocks = 0;  // that the list of damage has in groups that it empties
     bool waits_for_room = false;  // nothing goes on before space comes free
+    bool degraded = false;  // a member is out of service, which may be what it waits for
+    bool read_only = false;  // paused by that alone
     bool held_back = false;  // users of the volume go first just now
 
     [[nodiscard]] bool active() const { return state == State::kRunning || state == State::kPaused; }
@@ -103,9 +106,9 @@ private:
     // balance_plan.cc. Whether it may begin; change nothing.
     Status assess(const BalanceOptions& options, const BalanceRecord& record, BalancePlan& plan,
                   std::string& why) const;
-    void assess_tolerance(const BalanceOptions& options, const BalanceRecord& record,
-                          BalancePlan& plan) const;
-    Status assess_profile(const Profile& now, const Profile& then, bool force, std::string& why) const;
+    Status assess_tolerance(const BalanceOptions& options, const BalanceRecord& record, BalancePlan& plan,
+                            std::string& why) const;
+    Status assess_profile(const Profile& now, const Profile& then, std::string& why) const;
     Status assess_removal(const BalanceOptions& options, std::string& why) const;
     Status assess_shrinking(const BalanceOptions& options, std::string& why) const;
     [[nodiscard]] uint64_t damaged_blocks(const BalanceRecord& record, const VolumeProfiles& profiles) const;
@@ -122,6 +125,16 @@ private:
                                     const DataNumbers& data) const;
     Status assess_room(const BalanceOptions& options, const BalanceRecord& record, BalancePlan& plan,
                        std::string& why) const;
+    struct EmptyNodes {
+        std::vector<VolumeAddress> groups;  // addresses rise
+        uint64_t file_blocks = 0, system_blocks = 0;  // for nodes of these trees
+
+        [[nodiscard]] bool has(VolumeAddress group) const
+        {
+            return std::binary_search(groups.begin(), groups.end(), group);
+        }
+    };
+    [[nodiscard]] EmptyNodes empty_nodes(const BalanceOptions& options, const BalanceRecord& record) const;
     struct NodeNumbers;
     [[nodiscard]] NodeNumbers node_numbers(const BalanceOptions& options, const BalanceRecord& record) const;
     struct Packing;

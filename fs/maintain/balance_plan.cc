@@ -3,6 +3,7 @@
 #include "fs/maintain/balance_plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -43,10 +44,40 @@ Status no_room(std::string& why, const std::string& of_what, const BalancePlan::
 }
 
 // Half of what is kept ahead of commits, in a group that adds to it: by a quarter of its size.
-uint64_t grown_ahead(const Store& store, uint32_t content)
+uint64_t grown_ahead(const Store& store, uint32_t content, uint64_t leaving_blocks)
 {
-    const uint64_t ahead = metadata_ahead(store, content);
-    return std::max(ahead / 2, std::min(store.allocator.numbers(content).whole_blocks / 3, ahead * 2 / 3));
+    const uint64_t ahead = metadata_ahead(store, content, leaving_blocks);
+    const uint64_t whole = store.allocator.numbers(content).whole_blocks;
+    return std::max(ahead / 2, std::min((whole - std::min(whole, leaving_blocks)) / 3, ahead * 2 / 3));
+}
+
+// Of one content.
+struct Conversion {
+    const char* content;
+    const Profile *now, *then;  // of new groups
+    const Profile* moves;  // which tolerates most, of groups that are emptied; null: none
+    const Profile* into;  // which tolerates least, of groups that take it
+};
+
+// Data that moves, and what is free for it in groups that stay.
+struct MovingData {
+    std::vector<VolumeAddress> groups;
+    uint64_t blocks = 0, largest = 0, staying = 0;
+};
+
+template <typename Moves> MovingData moving_data(const Store& store, Moves moves)
+{
+    MovingData data;
+    for (const GroupNumbers& numbers : store.allocator.group_numbers(kGroupData)) {
+        if (moves(numbers)) {
+            data.groups.push_back(numbers.address);
+            data.blocks += numbers.live_blocks;
+            data.largest = std::max(data.largest, numbers.live_blocks);
+        } else if (numbers.open()) {
+            data.staying += numbers.free_row_blocks + numbers.partial_row_blocks;
+        }
+    }
+    return data;
 }
 
 std::string moved_text(const BalanceOptions& options, const char* content, const Profile& profile)
@@ -67,21 +98,26 @@ Status Balance::assess(const BalanceOptions& options, const BalanceRecord& recor
                              store_.volume.superblock().metadata_profile};
     for (const auto& [before, after] :
          {std::pair(now.data, options.profiles.data), std::pair(now.metadata, options.profiles.metadata)})
-        CW_TRY(assess_profile(*find_profile(before), *find_profile(after), options.force, why));
+        CW_TRY(assess_profile(*find_profile(before), *find_profile(after), why));
     if (options.shrink_bytes != 0)
         CW_TRY(assess_shrinking(options, why));
     else if (options.member.value != 0)
         CW_TRY(assess_removal(options, why));
-    assess_tolerance(options, record, plan);
+    CW_TRY(assess_tolerance(options, record, plan, why));
     CW_TRY(assess_room(options, record, plan, why));
     return assess_nodes(options, record, plan, why);
 }
 
-// Of the groups there are, those that stay, and new ones.
-void Balance::assess_tolerance(const BalanceOptions& options, const BalanceRecord& record,
-                               BalancePlan& plan) const
+// Of the groups there are, those that stay, and new ones. What moves, and what is written from now on, loses
+// tolerance only by force.
+Status Balance::assess_tolerance(const BalanceOptions& options, const BalanceRecord& record,
+                                 BalancePlan& plan, std::string& why) const
 {
     uint32_t now = UINT32_MAX, staying = UINT32_MAX;
+    const Profile* const then_data = find_profile(options.profiles.data);
+    const Profile* const then_metadata = find_profile(options.profiles.metadata);
+    Conversion data{"data", &store_.volume.data_profile(), then_data, nullptr, then_data};
+    Conversion metadata{"metadata", &store_.volume.metadata_profile(), then_metadata, nullptr, then_metadata};
     for (const GroupNumbers& numbers : store_.allocator.group_numbers(kAllContent)) {
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
         if (!group)
@@ -89,21 +125,47 @@ void Balance::assess_tolerance(const BalanceOptions& options, const BalanceRecor
         const uint32_t missing = store_.volume.array().missing_columns(*group);
         const uint32_t left = group->tolerance - std::min(group->tolerance, missing);
         now = std::min(now, left);
+        const Profile* const profile = find_profile(group->record.profile);
+        Conversion& of = (group->record.content & kGroupData) != 0 ? data : metadata;
         if (!selects(record, options.profiles, numbers)) {
             staying = std::min(staying, left);
+            if (numbers.open() && profile->tolerance < of.into->tolerance)
+                of.into = profile;
             continue;
         }
         plan.moved_bytes += numbers.live_blocks * kBlockBytes;
         ++plan.group_count;
+        if (numbers.live_blocks > 0 && (of.moves == nullptr || profile->tolerance > of.moves->tolerance))
+            of.moves = profile;
     }
-    const uint32_t made = std::min(find_profile(options.profiles.data)->tolerance,
-                                   find_profile(options.profiles.metadata)->tolerance);
+    const uint32_t made = std::min(then_data->tolerance, then_metadata->tolerance);
     plan.tolerance_before = now;
     plan.tolerance_meanwhile = std::min(now, made);
     plan.tolerance_after = std::min(staying, made);
+    std::string lowered, kept;
+    for (const Conversion& one : {data, metadata}) {
+        const bool moved_lower = one.moves != nullptr && one.moves->tolerance > one.into->tolerance;
+        const Profile& from = moved_lower ? *one.moves : *one.now;
+        const Profile& to = moved_lower ? *one.into : *one.then;
+        if (to.tolerance >= from.tolerance)
+            continue;
+        lowered += std::string(lowered.empty() ? "" : ", ") + one.content + " as " + to.name +
+                   " instead of " + from.name;
+        kept += std::string(kept.empty() ? "cowraid balance start" : "") + " -" + one.content[0] +
+                "convert=" + from.name;
+    }
+    if (options.force || lowered.empty())
+        return {};
+    return refuse_plan(
+        why, Err::kInvalid,
+        lowered + ": the volume survives the loss of " + count_text(plan.tolerance_after, "device") +
+            (plan.tolerance_after < now ? " instead of " + std::to_string(now)
+                                        : ", but what is moved or written survives that of fewer than now") +
+            (options.member.value == 0 ? "; --force does it all the same"
+                                       : "; " + kept + " first keeps it as it is"));
 }
 
-Status Balance::assess_profile(const Profile& now, const Profile& then, bool force, std::string& why) const
+Status Balance::assess_profile(const Profile& now, const Profile& then, std::string& why) const
 {
     if (now.id == then.id)
         return {};
@@ -112,12 +174,6 @@ Status Balance::assess_profile(const Profile& now, const Profile& then, bool for
         return refuse_plan(why, Err::kInvalid,
                            std::string(then.name) + " needs " + std::to_string(then.min_members) +
                                " devices; the volume has " + std::to_string(members) + " in service");
-    if (then.tolerance < now.tolerance && !force)
-        return refuse_plan(why, Err::kInvalid,
-                           std::string("after converting ") + now.name + " to " + then.name +
-                               " the volume survives the loss of " + std::to_string(then.tolerance) +
-                               " devices instead of " + std::to_string(now.tolerance) +
-                               "; --force does it all the same");
     return {};
 }
 
@@ -183,8 +239,35 @@ bool Balance::selects(const BalanceRecord& record, const VolumeProfiles& profile
            numbers.live_blocks * 100 <= record.usage_max * numbers.total_blocks;
 }
 
+// Those that leave as soon as it begins: they hold nothing, and what is pending has room in the others.
+Balance::EmptyNodes Balance::empty_nodes(const BalanceOptions& options, const BalanceRecord& record) const
+{
+    EmptyNodes empty;
+    uint64_t file_rows = 0, system_rows = 0;  // in the others
+    for (const GroupNumbers& numbers : store_.allocator.group_numbers(kGroupMetadata | kGroupSystem)) {
+        const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
+        if (!group || !numbers.open())
+            continue;
+        const bool leaves =
+            numbers.live_blocks + numbers.pinned_blocks == 0 && selects(record, options.profiles, numbers);
+        if ((group->record.content & kGroupMetadata) != 0)
+            (leaves ? empty.file_blocks : file_rows) +=
+                leaves ? numbers.total_blocks : numbers.free_row_blocks;
+        if ((group->record.content & kGroupSystem) != 0)
+            (leaves ? empty.system_blocks : system_rows) +=
+                leaves ? numbers.total_blocks : numbers.free_row_blocks;
+        if (leaves)
+            empty.groups.push_back(numbers.address);
+    }
+    const bool suffice = file_rows >= metadata_ahead(store_, kGroupMetadata, empty.file_blocks) &&
+                         system_rows >= metadata_ahead(store_, kGroupSystem, empty.system_blocks);
+    std::sort(empty.groups.begin(), empty.groups.end());
+    return suffice ? empty : EmptyNodes();
+}
+
 // Of groups of nodes: what is in those that it empties, and what is free in the others.
 struct Balance::NodeNumbers {
+    EmptyNodes empty;
     uint64_t moving = 0, largest = 0;
     uint64_t first = UINT64_MAX;  // in the emptiest
     uint64_t first_of_files = UINT64_MAX, first_of_system = UINT64_MAX;  // in that which has such nodes
@@ -193,8 +276,10 @@ struct Balance::NodeNumbers {
 
 Balance::NodeNumbers Balance::node_numbers(const BalanceOptions& options, const BalanceRecord& record) const
 {
-    NodeNumbers nodes;
+    NodeNumbers nodes{.empty = empty_nodes(options, record)};
     for (const GroupNumbers& numbers : store_.allocator.group_numbers(kGroupMetadata | kGroupSystem)) {
+        if (nodes.empty.has(numbers.address))
+            continue;
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
         const uint32_t content = group ? group->record.content : 0;
         const uint64_t free_blocks = numbers.open() ? numbers.free_row_blocks : 0;
@@ -265,47 +350,59 @@ BalancePlan::Room Balance::room_for_nodes(const BalanceOptions& options, const B
     const NodeNumbers nodes = node_numbers(options, record);
     const bool apart = find_profile(options.profiles.metadata)->parity > 0;
     const bool of_files = !apart || nodes.first_of_files != UINT64_MAX;
-    const uint64_t ahead = metadata_ahead(store_, kGroupMetadata);
+    const uint64_t ahead = metadata_ahead(store_, kGroupMetadata, nodes.empty.file_blocks);
     const SpaceNumbers data = store_.allocator.numbers(kGroupData);
     const uint64_t free_blocks = data.free_row_blocks + data.partial_row_blocks;
     NodeSlots slots{.emptied = false,
                     .left_blocks = store_.ledger.data_available(),
                     .to_place = store_.ledger.reserved_data() + packed.placed_blocks,
                     .in_groups = free_blocks - std::min(free_blocks, packed.free_blocks)};
-    Volume::NodeDemand demand{
-        .data_blocks = 0, .system_blocks = 0, .files = of_files, .packed = packed.groups};
+    Volume::NodeDemand demand{.data_blocks = 0, .system_blocks = 0, .files = of_files, .leaving = {}};
+    std::set_union(packed.groups.begin(), packed.groups.end(), nodes.empty.groups.begin(),
+                   nodes.empty.groups.end(), std::back_inserter(demand.leaving));
     BalancePlan::Room tightest{0, UINT64_MAX};
     // Where other trees than those of files have groups of their own, they need these at the same time. What
     // is kept ahead of commits grows with new groups.
-    if (apart && nodes.first_of_system != UINT64_MAX) {
-        const uint64_t needed = grown_ahead(store_, kGroupSystem) + nodes.first_of_system * 5 / 3;
-        demand.system_blocks = needed - std::min(needed, nodes.staying_for_system);
-        demand.files = false;
-        tightest = {needed * kBlockBytes,
-                    (nodes.staying_for_system + node_slots(options, record, slots, demand)) * kBlockBytes};
-        demand.files = of_files;
-    }
-    if (of_files) {
+    const auto add_first = [&] {
+        if (apart && nodes.first_of_system != UINT64_MAX) {
+            const uint64_t needed =
+                grown_ahead(store_, kGroupSystem, nodes.empty.system_blocks) + nodes.first_of_system * 5 / 3;
+            demand.system_blocks = needed - std::min(needed, nodes.staying_for_system);
+            demand.files = false;
+            tightest = tighter(tightest, {needed * kBlockBytes, (nodes.staying_for_system +
+                                                                 node_slots(options, record, slots, demand)) *
+                                                                    kBlockBytes});
+            demand.files = of_files;
+        }
+        if (!of_files)
+            return;
         const uint64_t first = apart ? nodes.first_of_files : nodes.first;
         const uint64_t staying = apart ? nodes.staying_for_files : nodes.staying;
         tightest = tighter(tightest, {(ahead / 2 + first * 5 / 3) * kBlockBytes,
                                       (staying + node_slots(options, record, slots, demand)) * kBlockBytes});
+    };
+    add_first();
+    const MovingData moving = moving_data(
+        store_, [&](const GroupNumbers& numbers) { return selects(record, options.profiles, numbers); });
+    if (options.member.value == 0 && moving.blocks > 0) {
+        // Data takes slots that come free first: when all of it has moved nodes may still be where they are.
+        const auto before = std::pair(slots, std::exchange(demand.leaving, moving.groups));
+        demand.leaving.insert(demand.leaving.end(), nodes.empty.groups.begin(), nodes.empty.groups.end());
+        std::sort(demand.leaving.begin(), demand.leaving.end());
+        slots = {.emptied = false,
+                 .left_blocks = UINT64_MAX,
+                 .to_place = store_.ledger.reserved_data() + moving.blocks,
+                 .in_groups = moving.staying};
+        add_first();
+        std::tie(slots, demand.leaving) = before;
     }
     slots.emptied = true;
     BalancePlan::Room all{(nodes.moving + nodes.largest + ahead / 2) * kBlockBytes, 0};
     if (options.member.value != 0) {
         // Data moves as well, and nodes are planned ahead before it has all moved.
-        uint64_t moving_data = 0, staying_data = 0, largest_data = 0;
-        for (const GroupNumbers& numbers : store_.allocator.group_numbers(kGroupData)) {
-            const bool moves = selects(record, options.profiles, numbers);
-            moving_data += moves ? numbers.live_blocks : 0;
-            largest_data = std::max(largest_data, moves ? numbers.live_blocks : 0);
-            staying_data +=
-                !moves && numbers.open() ? numbers.free_row_blocks + numbers.partial_row_blocks : 0;
-        }
         slots.left_blocks = plan.left_blocks;
-        slots.to_place += moving_data + largest_data;
-        slots.in_groups = staying_data;
+        slots.to_place += moving.blocks + moving.largest;
+        slots.in_groups = moving.staying;
         all.needed = (nodes.moving + std::max(nodes.largest + ahead / 2, ahead)) * kBlockBytes;
     }
     all.there = (nodes.staying + node_slots(options, record, slots, demand)) * kBlockBytes;
@@ -318,6 +415,8 @@ std::string Balance::advice_for_nodes(const BalanceOptions& options, const Balan
 {
     if (options.member.value != 0)
         return files_to_remove(plan.metadata);
+    if (packing(100).groups.empty())
+        return "add devices";
     const std::string command = "cowraid balance start -dusage=";
     for (uint64_t usage = 10; usage < 100; usage += 10) {
         const Packing packed = packing(usage);
@@ -381,6 +480,7 @@ Balance::DataNumbers Balance::data_numbers(const BalanceOptions& options, const 
     // By others than the cleaner, which has reserved for a group that is counted here.
     const uint64_t reserved = store_.ledger.reserved_data();
     data.room.reserved = reserved - std::min<uint64_t>(reserved, store_.moving_blocks);
+    data.room.slack = kDataSlackBlocks;
     data.room.nodes = nodes_after(options);
     return data;
 }

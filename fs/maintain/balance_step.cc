@@ -215,7 +215,10 @@ CleanProgress Balance::step(uint64_t bytes)
         return CleanProgress::kNeedsCommit;
     }
     CleanProgress progress = moved ? *moved : move_data(bytes);
-    // A changed map: slots come free with it.
+    // Without a commit nobody plans the groups that nodes wait for.
+    if (progress == CleanProgress::kNothing && !waits_for_commit && node_groups().empty())
+        plan_ahead(store_).ignore();
+    // A changed map: groups of it take blocks, slots of others come free with it.
     if (progress == CleanProgress::kNothing && (waits_for_commit || store_.volume.map_changed()))
         progress = CleanProgress::kNeedsCommit;
     const bool moves = !std::exchange(no_room_for_moves_, false) && !node_groups().empty();

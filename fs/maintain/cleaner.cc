@@ -40,14 +40,21 @@ uint64_t Cleaner::room_for(const GroupNumbers& group) const
     return group.live_blocks + 2 * stripe_blocks(group.address);
 }
 
-std::vector<GroupNumbers> Cleaner::candidates() const
+// What moves goes into any group that has room: into one that tolerates less only by a balance, which was
+// asked for it.
+std::vector<GroupNumbers> Cleaner::candidates(CleanWhen when) const
 {
     std::vector<GroupNumbers> groups = store_.allocator.group_numbers(kGroupData);
+    uint32_t least = store_.volume.data_profile().tolerance;
+    for (const Ref<const ArrayGroup>& group : store_.volume.array().groups())
+        if (group->record.content == kGroupData)
+            least = std::min(least, group->tolerance);
     const auto unfit = [&](const GroupNumbers& numbers) {
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(numbers.address);
         const bool leaves = numbers.closed && numbers.live_blocks == 0;  // fs/maintain/empty_groups.h
         return !group || leaves || group->record.content != kGroupData ||
-               store_.remap.is_emptying(numbers.address);
+               store_.remap.is_emptying(numbers.address) ||
+               (when != CleanWhen::kBalance && group->tolerance > least);
     };
     groups.erase(std::remove_if(groups.begin(), groups.end(), unfit), groups.end());
     return groups;
@@ -87,7 +94,7 @@ std::optional<VolumeAddress> Cleaner::choose(const Step& step) const
 {
     if (step.when == CleanWhen::kMarked || empty_groups_.failed())
         return {};
-    const std::vector<GroupNumbers> groups = candidates();
+    const std::vector<GroupNumbers> groups = candidates(step.when);
     if (step.when == CleanWhen::kAny)
         return CleanPolicy::choose_any(groups);
     if (step.when == CleanWhen::kPolicy)

@@ -97,7 +97,7 @@ private:
     // Of groups that are being emptied, or have been, and will leave the map.
     [[nodiscard]] uint64_t emptying_blocks() const;
     [[nodiscard]] std::optional<VolumeAddress> choose(const Step& step) const;
-    [[nodiscard]] std::vector<GroupNumbers> candidates() const;
+    [[nodiscard]] std::vector<GroupNumbers> candidates(CleanWhen when) const;
     [[nodiscard]] uint64_t stripe_blocks(VolumeAddress group) const;
     // Whether emptied groups have only commits to wait for.
     [[nodiscard]] bool waits_for_commit() const;

@@ -28,12 +28,14 @@ bool EmptyGroups::kept(uint32_t content, uint64_t blocks) const
                store_.volume.metadata_kept_blocks(content) + blocks;
 }
 
-// Nothing that was reserved, and nothing that is pending, needs the free rows of a group of this size.
+// Nothing that was reserved, and nothing that is pending, needs the free rows of a group of this size. That
+// writers are offered somewhat less than there is keeps no group.
 bool EmptyGroups::give_up_room(uint32_t content, uint64_t blocks)
 {
-    if (content == kGroupData)
-        return store_.ledger.reserve_data(blocks);
-    return give_up_node_room(store_, content, blocks);
+    if (content != kGroupData)
+        return give_up_node_room(store_, content, blocks);
+    const uint64_t room = store_.ledger.data_available() + store_.ledger.reserved_data();
+    return store_.ledger.try_lower_room(room - std::min(room, blocks));
 }
 
 // Those that the balance under way empties; and whether it has closed them, so that they offer nothing.
@@ -70,7 +72,7 @@ void EmptyGroups::choose(uint32_t content)
     const std::map<VolumeAddress, bool> balanced = in_balance(content);
     const uint64_t file_nodes = nodes_to_move(store_, kGroupMetadata);
     const uint64_t system_nodes = nodes_to_move(store_, kGroupSystem);
-    uint64_t given_blocks = 0;  // reserved, or not offered any more, until the budget says so
+    bool given = false;
     for (const VolumeAddress address : store_.allocator.empty_groups(content)) {
         // A group that holds data and nodes is chosen once.
         if (is_leaving(address) || stays_.count(address) != 0)
@@ -89,14 +91,12 @@ void EmptyGroups::choose(uint32_t content)
         const bool is_whole = store_.volume.array().missing_columns(*group) == 0;
         // What plan_ahead() looks at; a group for nodes of all trees is of both contents.
         const uint64_t reserved = store_.ledger.reserved_data();
-        const uint64_t still_reserved =
-            reserved - (content == kGroupData ? std::min(reserved, given_blocks) : 0);
         const auto spare_in = [&](uint32_t one) {
             if ((group->record.content & one) == 0)
                 return true;
             const uint64_t ahead =
                 one == kGroupData
-                    ? std::max(data_ahead(store_), still_reserved)
+                    ? std::max(data_ahead(store_), reserved)
                     : metadata_ahead(store_, one) + (one == kGroupMetadata ? file_nodes : system_nodes);
             const uint64_t room = lasting_room(store_, one) +
                                   (is_whole ? 0 : store_.allocator.numbers(one).degraded_row_blocks);
@@ -117,13 +117,10 @@ void EmptyGroups::choose(uint32_t content)
             continue;
         store_.allocator.set_group_state(address, Allocator::GroupState::kClosed);
         leaving_.insert(address);
-        given_blocks += blocks;
+        given = true;
     }
-    if (given_blocks == 0)
-        return;
-    refresh_budget(store_);
-    if (content == kGroupData)
-        store_.ledger.release_data(given_blocks);
+    if (given)
+        refresh_budget(store_);
 }
 
 void EmptyGroups::drop(std::span<const VolumeAddress> groups)

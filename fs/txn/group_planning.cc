@@ -140,7 +140,7 @@ bool nodes_apart(const Store& store)
 }
 
 // For a commit to copy and split every node, within limits.
-uint64_t metadata_ahead(const Store& store, uint32_t content)
+uint64_t metadata_ahead(const Store& store, uint32_t content, uint64_t leaving_blocks)
 {
     const SpaceNumbers numbers = store.allocator.numbers(content);
     const uint64_t wanted =
@@ -149,7 +149,8 @@ uint64_t metadata_ahead(const Store& store, uint32_t content)
     // free; then the next waits until half of the last is used. With members away nothing is kept for groups
     // without them: those there are go on being used when there are no slots for more.
     const uint64_t kept = store.volume.degraded() ? 0 : store.volume.metadata_kept_blocks(content);
-    const uint64_t share = std::max(store.allocator.numbers(content).whole_blocks, kept) / 2;
+    const uint64_t whole = store.allocator.numbers(content).whole_blocks;
+    const uint64_t share = std::max(whole - std::min(whole, leaving_blocks), kept) / 2;
     return std::max(kReserveBlocksMin, std::min(wanted, share));
 }
 
@@ -344,9 +345,7 @@ bool give_up_node_room(Store& store, uint32_t content, uint64_t blocks)
 void refresh_budget(Store& store, uint64_t taken_blocks)
 {
     const uint64_t offered = offered_blocks(store, store.volume.potential_blocks(kGroupData));
-    // A flush rounds up to whole rows once; two may be under way.
-    constexpr uint64_t kSlack = 2 * 64;
-    const uint64_t less = kSlack + narrowing_blocks(store, Emptied::kOffered);
+    const uint64_t less = kDataSlackBlocks + narrowing_blocks(store, Emptied::kOffered);
     store.ledger.data_taken(taken_blocks, offered - std::min(offered, less));
     store.ledger.set_metadata_room(read_metadata_room(store));
 }

@@ -15,7 +15,11 @@ namespace cowraid {
 Status plan_ahead(Store& store);
 // Blocks in free rows that groups for data should have, and those for metadata or system trees.
 uint64_t data_ahead(const Store& store);
-uint64_t metadata_ahead(const Store& store, uint32_t content);
+// `leaving_blocks`: in groups of that content that leave.
+uint64_t metadata_ahead(const Store& store, uint32_t content, uint64_t leaving_blocks = 0);
+// Data blocks that are not offered to anybody who reserves: a flush rounds up to whole rows once; two may be
+// under way.
+inline constexpr uint64_t kDataSlackBlocks = 2 * 64;
 // Room for data that must be left before a group for nodes is made beyond what is kept for them: it may cost
 // a group of data on each member that it is on.
 uint64_t data_beside_nodes(const Store& store, const Profile& profile);

@@ -216,10 +216,11 @@ public:
         Ref<const ArrayGroup> group;
         uint64_t blocks = 0, margin = 0, own_rows = 0;
     };
-    // `rows`: free, in groups that stay; `reserved`: by writers; `nodes`: as in potential_after_balance().
+    // `rows`: free, in groups that stay; `reserved`: by writers; `slack`: what is not offered to anybody who
+    // reserves; `nodes`: as in potential_after_balance().
     struct DataMoves {
         std::vector<DataMove> moves;
-        uint64_t rows = 0, reserved = 0;
+        uint64_t rows = 0, reserved = 0, slack = 0;
         MetadataNeed nodes;
     };
     // Whether there is room for each of the moves, the emptiest group being emptied first and its slots
@@ -232,7 +233,7 @@ public:
         uint64_t data_blocks;  // that they must hold beside nodes
         uint64_t system_blocks;  // of other trees than those of files, where these have groups of their own
         bool files;  // or of these alone
-        std::vector<VolumeAddress> packed;  // data groups whose slots are free by then, by rising addresses
+        std::vector<VolumeAddress> leaving;  // groups whose slots are free by then, by rising addresses
     };
     // The same of nodes of file trees, beside `demand`, of which groups are made first. Not `files`: of nodes
     // of the other trees. 0 when there is no room for `demand`.

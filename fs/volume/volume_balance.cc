@@ -148,10 +148,13 @@ bool Volume::has_room_for(const BalanceRecord& balance, const VolumeProfiles& pr
 {
     commit_thread_.assert_here();
     const std::vector<VolumeAddress> nodes = emptied_groups(balance, profiles, kGroupMetadata | kGroupSystem);
+    std::vector<VolumeAddress> gone = nodes;
+    if (!gone.empty())
+        gone.pop_back();  // of the last one the slots are not back yet
     MutexLock lock(mutex_);
     const Profile& data = *find_profile(profiles.data);
     return fit_beside(data, moves, slots_in_balance(balance, {}), left_for_nodes_after(profiles, {}, {})) &&
-           (nodes.empty() || fit_beside(data, moves, slots_in_balance(balance, nodes),
+           (nodes.empty() || fit_beside(data, moves, slots_in_balance(balance, gone),
                                         left_for_nodes_after(profiles, moves.nodes, nodes)));
 }
 
@@ -169,7 +172,8 @@ bool Volume::fit_beside(const Profile& data, const DataMoves& all, const SlotAll
     for (const DataMove& move : moves)
         lent += move.own_rows;
     for (DataMove& move : moves) {
-        const uint64_t needed = move.blocks > 0 ? move.blocks + move.margin + all.reserved : 0;
+        const uint64_t asked = move.blocks + (move.blocks > 0 ? move.margin : 0) + all.reserved;
+        const uint64_t needed = asked > 0 ? asked + all.slack : 0;  // as of Ledger::reserve_data()
         lent -= std::min(lent, move.own_rows);
         if (rows < needed)
             rows += slots.make_groups(data, needed - rows);
@@ -191,7 +195,7 @@ uint64_t Volume::node_potential_in_balance(const BalanceRecord& balance, const V
     const uint32_t content = balance.member.value != 0 ? kAllContent : kGroupMetadata | kGroupSystem;
     const std::vector<VolumeAddress> emptied_ones = emptied_groups(balance, profiles, emptied ? content : 0);
     std::vector<VolumeAddress> leaving;
-    std::set_union(emptied_ones.begin(), emptied_ones.end(), demand.packed.begin(), demand.packed.end(),
+    std::set_union(emptied_ones.begin(), emptied_ones.end(), demand.leaving.begin(), demand.leaving.end(),
                    std::back_inserter(leaving));
     MutexLock lock(mutex_);
     const SlotAllocator slots = slots_in_balance(balance, leaving);

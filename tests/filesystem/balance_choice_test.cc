@@ -463,3 +463,166 @@ TEST_CASE("balance: where packing data makes room for metadata, the refusal says
     REQUIRE(volume.unmount().ok());
     require_clean(volume);
 }
+
+namespace {
+
+size_t groups_of(Filesystem& fs, ProfileId profile)
+{
+    size_t count = 0;
+    for (const Ref<const ArrayGroup>& group : fs.volume->array().groups())
+        count += group->record.profile == profile ? 1 : 0;
+    return count;
+}
+
+std::string refusal_of(Filesystem& fs, const BalanceOptions& options)
+{
+    std::string why;
+    CHECK(fs.committer.balance.start(options, why).err() == Err::kInvalid);
+    CHECK(fs.committer.balance.status().state != BalanceStatus::State::kRunning);
+    return why;
+}
+
+}  // namespace
+
+TEST_CASE("balance: what lowers the tolerance says how far, of the whole volume")
+{
+    SimVolume volume({5, kChoiceMemberBytes, ProfileId::kRaid6, ProfileId::kRaid1c3, 16 * kKiB});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    const Contents contents = fill(fs, prng, 9 * kMiB);
+    CHECK(
+        refusal_of(fs, converted_to(ProfileId::kRaid5, ProfileId::kRaid0)) ==
+        "data as raid5 instead of raid6, metadata as raid0 instead of raid1c3: the volume survives the loss "
+        "of 0 devices instead of 2; --force does it all the same");
+    CHECK(
+        refusal_of(fs, converted_to(ProfileId::kRaid5, ProfileId::kRaid1c3)) ==
+        "data as raid5 instead of raid6: the volume survives the loss of 1 device instead of 2; --force does "
+        "it all the same");
+    // Metadata is weaker already.
+    REQUIRE(start_balance(fs, converted_to(ProfileId::kRaid6, ProfileId::kRaid1, true)).ok());
+    CHECK(finish(fs).state == BalanceStatus::State::kFinished);
+    CHECK(refusal_of(fs, converted_to(ProfileId::kRaid5, ProfileId::kRaid1)) ==
+          "data as raid5 instead of raid6: the volume survives the loss of 1 device, but what is moved or "
+          "written survives that of fewer than now; --force does it all the same");
+    require_contents(fs, contents);
+}
+
+TEST_CASE("balance: after a conversion that was cancelled nothing moves into what tolerates less by itself")
+{
+    SimVolume volume({5, kChoiceMemberBytes, ProfileId::kRaid6, ProfileId::kRaid1c3, 16 * kKiB});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    Contents contents = fill(fs, prng, 30 * kMiB);
+    std::string why;
+    REQUIRE(start_balance(fs, converted_to(ProfileId::kRaid1, ProfileId::kRaid1c3, true)).ok());
+    REQUIRE(fs.committer.balance.cancel(why).ok());
+    REQUIRE(fs.step(true).ok());
+    const size_t before = groups_of(fs, ProfileId::kRaid6);
+    REQUIRE(before > 0);
+    const BalanceOptions all{.profiles = fs.volume->profiles(), .content = kAllContent};
+    CHECK(refusal_of(fs, all).find("data as raid1 instead of raid6: ") == 0);
+    BalanceOptions removal = all;
+    removal.member = {5};
+    why = refusal_of(fs, removal);
+    CHECK_MESSAGE(why.find("; cowraid balance start -dconvert=raid6 first keeps it") != std::string::npos,
+                  why);
+    // Nor does the cleaner.
+    REQUIRE(fs.names.unlink(kRoot, "large").ok());
+    contents.erase("large");
+    contents["more"] = random_content(prng, kMiB);
+    write_file(fs, "more", contents["more"]);
+    REQUIRE(fs.step(true).ok());
+    for (int step = 0; step < 50; ++step)
+        if (fs.clean_step(CleanWhen::kAny) == CleanProgress::kNeedsCommit)
+            REQUIRE(fs.step(true).ok());
+    for (const Ref<const ArrayGroup>& group : fs.volume->array().groups())
+        CHECK((group->record.profile != ProfileId::kRaid6 ||
+               !fs.store.remap.is_emptying(group->record.address)));
+    CHECK(fs.info().moved_blocks == 0);
+    require_contents(fs, contents);
+    // What it is to be is said: it stays so.
+    REQUIRE(start_balance(fs, converted_to(ProfileId::kRaid6, ProfileId::kRaid1c3)).ok());
+    CHECK(finish(fs).state == BalanceStatus::State::kFinished);
+    CHECK(groups_of(fs, ProfileId::kRaid1) == 0);
+    removal.profiles = fs.volume->profiles();
+    REQUIRE(start_balance(fs, removal).ok());
+    CHECK(finish(fs).state == BalanceStatus::State::kFinished);
+    require_contents(fs, contents);
+}
+
+TEST_CASE("balance: filters do not let groups move into others that stay and tolerate less")
+{
+    SimVolume volume({5, kChoiceMemberBytes, ProfileId::kRaid1, ProfileId::kRaid1c3, 16 * kKiB});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    Contents contents = fill(fs, prng, 20 * kMiB);
+    const BalanceOptions wider = converted_to(ProfileId::kRaid6, ProfileId::kRaid1c3);
+    REQUIRE(start_balance(fs, wider).ok());
+    std::string ignored;
+    REQUIRE(fs.committer.balance.cancel(ignored).ok());
+    contents["more"] = random_content(prng, 60 * kMiB);
+    write_file(fs, "more", contents["more"]);
+    REQUIRE(fs.step(true).ok());
+    REQUIRE(groups_of(fs, ProfileId::kRaid6) > 0);
+    REQUIRE(groups_of(fs, ProfileId::kRaid1) > 0);
+    BalanceOptions packing{.profiles = fs.volume->profiles(), .content = kGroupData};
+    packing.data.profiles = 1U << static_cast<uint32_t>(ProfileId::kRaid6);
+    const std::string why = refusal_of(fs, packing);
+    CHECK_MESSAGE(why.find("data as raid1 instead of raid6: ") == 0, why);
+    // The conversion may go on.
+    REQUIRE(start_balance(fs, wider).ok());
+    CHECK(finish(fs).state == BalanceStatus::State::kFinished);
+    require_contents(fs, contents);
+}
+
+TEST_CASE("balance: groups of nodes that hold nothing are no reason to refuse it")
+{
+    for (const std::vector<uint64_t>& member_mib :
+         {std::vector<uint64_t>{100, 90, 90, 200}, {200, 180, 180, 400}, {160, 160, 160, 160}}) {
+        CAPTURE(member_mib[0]);
+        SimVolume volume({0, 0, ProfileId::kRaid6, ProfileId::kRaid5, 16 * kKiB});
+        for (const uint64_t mib : member_mib)
+            volume.add_device(mib * kMiB);
+        make_and_mount(volume);
+        const BalanceOptions options = converted_to(ProfileId::kRaid1c3, ProfileId::kRaid1c3);
+        REQUIRE(start_balance(volume.fs(), options).ok());
+        CHECK(finish(volume.fs()).state == BalanceStatus::State::kFinished);
+        CHECK(groups_of(volume.fs(), ProfileId::kRaid5) == 0);
+        Prng prng(seed());
+        require_contents(volume.fs(), fill(volume.fs(), prng, 4 * kMiB));
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume);
+    }
+}
+
+TEST_CASE("balance: an empty volume that is too small is not told to remove files")
+{
+    SimVolume volume({3, 64 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 16 * kKiB});
+    make_and_mount(volume);
+    std::string why;
+    if (volume.fs().committer.balance.start(converted_to(ProfileId::kRaid1c3, ProfileId::kRaid1c3), why).ok())
+        CHECK(finish(volume.fs()).state == BalanceStatus::State::kFinished);
+    else
+        CHECK_MESSAGE(why.find("remove files") == std::string::npos, why);
+}
+
+TEST_CASE("balance: who starts another while one is paused learns how it goes on")
+{
+    SimVolume volume({4, kChoiceMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, 16 * kKiB});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    const BalanceOptions removal{
+        .profiles = fs.volume->profiles(), .content = kAllContent, .member = MemberId{4}};
+    std::string why;
+    REQUIRE(start_balance(fs, removal).ok());
+    CHECK(fs.committer.balance.start(removal, why).err() == Err::kBusy);
+    CHECK(why == "a member is being removed; see cowraid balance status");
+    REQUIRE(fs.committer.balance.pause(why = "").ok());
+    CHECK(fs.committer.balance.start(removal, why).err() == Err::kBusy);
+    CHECK(why ==
+          "a member is being removed, and paused; cowraid balance resume lets it go on, cowraid balance "
+          "cancel ends it");
+}

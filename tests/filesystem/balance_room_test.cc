@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
-// A balance that is let begin ends, however full the volume is; one that would not end is refused.
+// A balance that is let begin ends while nobody writes, however full the volume is; one that would not end is
+// refused. COWRAID_BALANCE_SHAPES: on so many shapes by chance.
 #include <unistd.h>
+
+#include <cstdlib>
 
 #include "tests/filesystem/volume_contents.h"
 #include "tests/filesystem/volume_shapes.h"
@@ -217,6 +220,7 @@ TEST_CASE("balance: the time that it waits for room is none that it ran")
         step();
     const BalanceStatus waits = balance.status();
     REQUIRE(waits.waits_for_room);
+    CHECK(waits.degraded);
     for (int count = 0; count < 5; ++count) {
         usleep(40000);
         step();
@@ -229,4 +233,131 @@ TEST_CASE("balance: the time that it waits for room is none that it ran")
     const BalanceStatus ended = finish(fs);
     CHECK(ended.state == State::kFinished);
     CHECK_FALSE(ended.waits_for_room);
+}
+
+namespace {
+
+struct BalanceShape {
+    std::vector<uint64_t> member_mib;
+    VolumeProfiles from, to;
+    uint64_t file_mib = 4;
+    uint64_t files_max = UINT64_MAX;
+};
+
+void commit_all(Filesystem& fs)
+{
+    for (int commit = 0; commit < 4; ++commit)  // slots come back
+        REQUIRE(fs.step(true).ok());
+}
+
+// Files of the same content until there is no room for another.
+uint32_t fill_up(Filesystem& fs, const BalanceShape& shape, const std::vector<std::byte>& content)
+{
+    for (uint32_t files = 0; files < shape.files_max; ++files) {
+        const std::string name = "file" + std::to_string(files);
+        const Result<Attributes> made = fs.names.make_node(kRoot, name, S_IFREG | 0644, 0, {});
+        if (!made.ok())
+            return files;
+        const bool written = fs.files.write(made->inode, 0, content, {}, {}).ok();
+        fs.names.forget(made->inode, 1);
+        REQUIRE(fs.step(true).ok());
+        if (!written) {
+            REQUIRE(fs.names.unlink(kRoot, name).ok());
+            return files;
+        }
+    }
+    return static_cast<uint32_t>(shape.files_max);
+}
+
+// As full as the plan lets it be. False: it is refused even when there are no files.
+bool require_end_of(const BalanceShape& shape)
+{
+    SimVolume volume({0, 0, shape.from.data, shape.from.metadata, 16 * kKiB});
+    std::string text = std::string(find_profile(shape.from.data)->name) + "/" +
+                       find_profile(shape.from.metadata)->name + " to " + find_profile(shape.to.data)->name +
+                       "/" + find_profile(shape.to.metadata)->name + ", files of " +
+                       std::to_string(shape.file_mib) + " MiB on";
+    for (const uint64_t mib : shape.member_mib) {
+        volume.add_device(mib * kMiB);
+        text += " " + std::to_string(mib);
+    }
+    CAPTURE(text);
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    const std::vector<std::byte> content = random_content(prng, shape.file_mib * kMiB);
+    uint32_t files = fill_up(fs, shape, content);
+    const BalanceOptions options{
+        .profiles = shape.to, .content = kAllContent, .convert = true, .force = true};
+    commit_all(fs);
+    while (files > 0 && !plan_only(fs, options).ok()) {
+        REQUIRE(fs.names.unlink(kRoot, "file" + std::to_string(--files)).ok());
+        commit_all(fs);
+    }
+    const bool begins = plan_only(fs, options).ok();
+    MESSAGE(text, ": ", std::string(begins ? "begins" : "refused"), " with ", files, " files");
+    if (begins) {
+        REQUIRE(start_balance(fs, options).ok());
+        const BalanceStatus status = finish(fs);
+        CHECK(status.state == BalanceStatus::State::kFinished);
+        CHECK(status.groups_stuck == 0);
+    }
+    for (uint32_t file = 0; file < files; ++file)
+        require_content(fs, find_file(fs, "file" + std::to_string(file)), content);
+    REQUIRE(volume.unmount().ok());
+    require_clean(volume);
+    return begins;
+}
+
+constexpr ProfileId k1 = ProfileId::kRaid1, k5 = ProfileId::kRaid5;
+
+}  // namespace
+
+TEST_CASE("balance shapes: mirrors become parity on a volume that has no free slots")
+{
+    CHECK(require_end_of({{130, 130, 130, 130, 130}, {k1, k5}, {k5, k5}}));
+    CHECK(require_end_of({{160, 200, 200, 90, 90}, {k1, k1}, {k5, k1}}));
+    CHECK(require_end_of({{160, 200, 200, 90, 90}, {k1, k5}, {k5, k5}, 4, 44}));
+    CHECK(require_end_of({{160, 200, 200, 90, 90}, {k1, k5}, {k5, k5}}));
+    if (!kSanitized)
+        CHECK(require_end_of({{480, 600, 600, 270, 270}, {k1, k5}, {k5, k5}, 16}));
+}
+
+TEST_CASE("balance shapes: data that takes slots first leaves nodes room")
+{
+    CHECK(require_end_of({{100, 100, 100, 100, 100}, {ProfileId::kRaid0, ProfileId::kRaid1c3}, {k1, k5}, 5}));
+    CHECK(require_end_of({{160, 90, 200, 160}, {k5, ProfileId::kRaid1c3}, {k1, ProfileId::kRaid1c3}, 1}));
+}
+
+TEST_CASE("balance shapes: by chance")
+{
+    constexpr ProfileId kProfiles[] = {ProfileId::kSingle, ProfileId::kRaid0,  ProfileId::kRaid1,
+                                       ProfileId::kRaid5,  ProfileId::kRaid6,  ProfileId::kRaid1c3,
+                                       ProfileId::kRaid10, ProfileId::kRaid1c4};
+    constexpr ProfileId kNodeProfiles[] = {ProfileId::kRaid1, ProfileId::kRaid5, ProfileId::kRaid6,
+                                           ProfileId::kRaid1c3};
+    const char* const wanted = getenv("COWRAID_BALANCE_SHAPES");
+    const int count = wanted == nullptr ? (kSanitized ? 3 : 15) : atoi(wanted);
+    Prng prng(seed());
+    int begun = 0;
+    for (int number = 0; number < count; ++number) {
+        CAPTURE(number);
+        BalanceShape shape;
+        const auto one_of = [&](const auto& profiles) {
+            return profiles[prng.below(std::size(profiles))];
+        };
+        shape.from = {one_of(kProfiles), one_of(kNodeProfiles)};
+        shape.to = {one_of(kProfiles), prng.chance(1, 2) ? shape.from.metadata : one_of(kNodeProfiles)};
+        size_t members = 2 + prng.below(4);
+        for (const ProfileId profile :
+             {shape.from.data, shape.from.metadata, shape.to.data, shape.to.metadata})
+            members = std::max<size_t>(members, find_profile(profile)->min_members);
+        const uint64_t mib = 90 + 10 * prng.below(8);
+        const bool uneven = prng.chance(2, 3);
+        for (size_t member = 0; member < members; ++member)
+            shape.member_mib.push_back(mib + (uneven ? 10 * prng.below(12) : 0));
+        shape.file_mib = 1 + prng.below(6);
+        begun += require_end_of(shape) ? 1 : 0;
+    }
+    CHECK(begun * 2 > count);
 }

@@ -112,6 +112,7 @@ Status begin_balance(Filesystem& fs, Prng& prng, size_t lacking)
     BalanceOptions options;
     options.profiles = fs.volume->profiles();
     options.convert = prng.chance(1, 2);
+    options.force = true;  // an earlier one may have left groups that tolerate more
     options.content = kGroupData;
     if (!options.convert || prng.chance(1, 2))
         options.content |= kGroupMetadata | kGroupSystem;
@@ -123,7 +124,6 @@ Status begin_balance(Filesystem& fs, Prng& prng, size_t lacking)
         };
         const uint32_t now = find_profile(options.profiles.data)->tolerance;
         const bool crosses = (now == 1 || (now == 2 && lacking <= 1)) && prng.chance(1, 2);
-        options.force = crosses;
         const uint32_t wanted = crosses ? 3 - now : 0;
         options.profiles.data = choose(options.profiles.data, wanted);
         if ((options.content & kGroupMetadata) != 0)

@@ -13,7 +13,14 @@ namespace {
 
 using Balancing = BalanceStatus::State;
 
-constexpr const char* kWaitsForRoom = "waits for room: remove files, or add devices";
+// What a balance waits for that runs; empty: nothing.
+std::string awaited(const BalanceStatus& status)
+{
+    if (!status.waits_for_room || status.state != Balancing::kRunning)
+        return "";
+    return status.degraded ? "waits: a member is out of service; it goes on when that is back"
+                           : "waits for room: remove files, or add devices";
+}
 
 uint64_t bytes_done(const BalanceStatus& status)
 {
@@ -47,8 +54,11 @@ std::string balance_result(const BalanceStatus& status)
                (status.damaged_blocks == 0 ? "run cowraid scrub, then " : "") +
                "cowraid status -v names the files: restore or delete them, then repeat it" +
                (status.member.value != 0 ? "; the member stays as it is" : "");
-    if (status.waits_for_room && status.state == Balancing::kRunning)
-        return kWaitsForRoom;
+    if (status.state == Balancing::kPaused)
+        return status.read_only ? "it goes on when the volume is mounted for writing"
+                                : "cowraid balance resume lets it go on";
+    if (const std::string text = awaited(status); !text.empty())
+        return text;
     if (status.state == Balancing::kFinished && status.shrink_bytes != 0)
         return "done; what is behind that on the device is nobody's";
     if (status.state == Balancing::kFinished && status.member.value != 0 && status.has_device)
@@ -168,8 +178,7 @@ WorkProgress balance_progress(const BalanceStatus& status)
     progress.percent = static_cast<unsigned>(percent_share(bytes_done(status), status.bytes_total));
     progress.running = status.state == Balancing::kRunning;
     progress.held_back = status.held_back;
-    if (progress.running && status.waits_for_room)
-        progress.awaits = kWaitsForRoom;
+    progress.awaits = awaited(status);
     if (status.groups_stuck > 0)
         progress.percent = std::min(progress.percent, 99u);
     else if (status.state == Balancing::kFinished)

@@ -82,8 +82,18 @@ TEST_CASE("of a balance that waits for room nobody knows when it ends")
     CHECK(text.find("Result:            waits for room: remove files, or add devices\n") !=
           std::string::npos);
     CHECK(balance_progress(status).awaits == "waits for room: remove files, or add devices");
+    status.degraded = true;
+    constexpr const char* kAway = "waits: a member is out of service; it goes on when that is back";
+    CHECK(balance_progress(status).awaits == kAway);
+    CHECK(balance_text(status, SizeStyle::kIec).find(kAway) != std::string::npos);
     status.state = BalanceStatus::State::kPaused;
     CHECK(balance_progress(status).awaits.empty());
+    constexpr const char* kPaused = "cowraid balance resume lets it go on";
+    CHECK(balance_summary(status).find(kPaused) != std::string::npos);
+    CHECK(balance_text(status, SizeStyle::kIec).find(kPaused) != std::string::npos);
+    status.read_only = true;
+    CHECK(balance_summary(status).find("it goes on when the volume is mounted for writing") !=
+          std::string::npos);
 }
 
 TEST_CASE("what is said of a scrub begins as btrfs scrub status")
