@@ -71,7 +71,8 @@ constexpr Rule kRules[] = {
      .action = Action::kDegraded,
      .value = Value::kOptional,
      .help = "mount with members missing, as far as the profiles allow; devices of the list that are gone or "
-             "hold something else are skipped (not one that was replaced). Writing needs more than half of "
+             "hold something else are skipped (not one that was replaced or removed). Writing needs more "
+             "than half of "
              "the members; degraded=force "
              "takes half of them: never write the other half as well"},
     {.name = "missing_dev_timeout",
