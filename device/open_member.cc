@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "base/units.h"
+#include "device/ask_apart.h"
 #include "device/loop_backing.h"
 
 namespace cowraid {
@@ -185,12 +186,37 @@ Status lock_image(const std::string& path, int fd, const struct stat& info, cons
     return Err::kBusy;
 }
 
+constexpr uint64_t kWaysMs = 2000;
+
+// As far as they can be told in time: a loop device over a file of a server that does not answer cannot.
+std::vector<std::string> ways_in_time(dev_t device)
+{
+    AskApart apart;
+    apart.ask("loop devices", [&] {
+        std::string text;
+        for (const std::string& way : other_ways_to(device))
+            text += way + '\n';
+        const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
+        return std::vector<std::byte>(bytes.begin(), bytes.end());
+    });
+    std::string text;
+    for (const AskApart::Answer& answer : apart.wait(kWaysMs))
+        if (answer)
+            text.append(reinterpret_cast<const char*>(answer->data()), answer->size());
+    std::vector<std::string> ways;
+    for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n')) {
+        ways.push_back(text.substr(0, end));
+        text.erase(0, end + 1);
+    }
+    return ways;
+}
+
 // The same: first the lock, then a look. Two that come at once by two ways may both be refused.
 Status lock_device(const std::string& path, int fd, const struct stat& info, const OpenOptions& options,
                    std::string& why)
 {
     CW_TRY(lock_patiently(path, fd, options, why));
-    for (const std::string& other : other_ways_to(info.st_rdev)) {
+    for (const std::string& other : ways_in_time(info.st_rdev)) {
         const UniqueFd way(open(other.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
         if (!way.valid() || !is_locked(way.get(), options))
             continue;

@@ -106,8 +106,11 @@ Status apply_records(Recovery& recovery)
         committer.recovered |= kLogDead;
         return {};
     }
-    const Status status = replay_fsync_log(committer, recovery.why);
-    if (status.ok() || !committer.store.options.takes_what_there_is())
+    const MountOptions& options = committer.store.options;
+    bool refused = false;
+    const Status status = replay_fsync_log(committer, recovery.why, refused);
+    const bool dropped = options.drop_fsync_log && status.err() == Err::kCorrupt && refused;
+    if (status.ok() || (!dropped && !(options.rescue && options.read_only)))
         return status;
     CW_LOG_WARNING("%s: mounted without it", recovery.why.c_str());
     recovery.why.clear();

@@ -17,15 +17,10 @@ namespace {
 // A copy that cannot be read although the scan found it: the next scan goes without it.
 constexpr int kScans = 3;
 
-// Of records that fsync acknowledged.
-constexpr Err kLost = Err::kTooManyFaults;
-
 // The records that count, whole. Nothing is applied before all have been read.
 Status read_records(Store& store, FsyncScan& scan, std::vector<FsyncContent>& contents)
 {
     contents.clear();
-    if (scan.lost_acknowledged() && !store.options.takes_what_there_is())
-        return kLost;
     for (const FsyncScan::Batch& batch : scan.batches()) {
         CW_ASSIGN(FsyncContent content, scan.read(batch));
         contents.push_back(std::move(content));
@@ -61,8 +56,10 @@ Result<uint64_t> add_records(const std::vector<FsyncContent>& contents, Replayed
     return count;
 }
 
-Status replay_scan(Committer& committer, FsyncScan& scan)
+// `refused`: it failed, and nothing is applied.
+Status replay_scan(Committer& committer, FsyncScan& scan, bool& refused)
 {
+    refused = true;
     committer.next_record = scan.next_sequence();
     const TransactionId open = committer.store.timeline.open()->id;
     if (committer.store.commit_number(open) < scan.commit_at_least())
@@ -74,23 +71,14 @@ Status replay_scan(Committer& committer, FsyncScan& scan)
     if (count == 0)
         return {};
     CW_TRY(state.validate());
+    refused = false;
     CW_TRY(state.apply());
     committer.replayed_records += count;
     return {};
 }
 
-std::string problem_text(Status status, bool degraded)
-{
-    std::string text = "the fsync log cannot be replayed: ";
-    if (status.err() == Err::kCorrupt)
-        text = "the fsync log contradicts the last commit";
-    else if (status.err() == kLost)
-        text = "no copy is left of something that fsync acknowledged";
-    else
-        text += err_text(status.err());
-    return text + (degraded ? "; mount it with the members that are missing" : "") +
-           "; what was before can be read with -o ro,rescue; -o drop_fsync_log goes on without the rest";
-}
+constexpr const char* kBeforeIt = "; what was before can be read with -o ro,rescue";
+constexpr const char* kWithoutIt = "; -o drop_fsync_log goes on without the rest";
 
 }  // namespace
 
@@ -195,20 +183,30 @@ Status ReplayedState::apply()
     return {};
 }
 
-Status replay_fsync_log(Committer& committer, std::string& why)
+Status replay_fsync_log(Committer& committer, std::string& why, bool& refused)
 {
     if (is_mutant(CommitMutant::kReplaySkipped))
         return {};
+    Store& store = committer.store;
     Status status;
     for (int attempt = 0; attempt < kScans; ++attempt) {
-        FsyncScan scan(committer.store.volume.members(), committer.store.volume.superblock(),
-                       {committer.store.volume.superblock().tree_commits});
-        status = replay_scan(committer, scan);
-        if (status != Status(Err::kIo))
+        FsyncScan scan(store.volume.members(), store.volume.superblock(),
+                       {store.volume.superblock().tree_commits});
+        if (scan.lost_acknowledged() && !store.options.takes_what_there_is()) {
+            why = std::string("no copy is left of something that fsync acknowledged") +
+                  (store.volume.degraded() ? "; mount it with the members that are missing" : "") +
+                  kBeforeIt + kWithoutIt;
+            return Err::kCorrupt;
+        }
+        status = replay_scan(committer, scan, refused);
+        if (status != Status(Err::kIo) || !refused)
             break;
     }
-    if (!status.ok())
-        why = problem_text(status, committer.store.volume.degraded());
+    if (status.err() == Err::kCorrupt)
+        why = std::string("the fsync log contradicts the last commit") + kBeforeIt +
+              (refused ? kWithoutIt : "");
+    else if (!status.ok())
+        why = std::string("the fsync log cannot be replayed: ") + err_text(status.err()) + kBeforeIt;
     return status;
 }
 

@@ -16,9 +16,9 @@ namespace cowraid {
 
 // Reads the log, which the superblock says is in use, and applies it. Nothing is written: the open
 // transaction needs a commit, and nothing may be appended before that is durable. Only where the core has
-// nothing but what a mount has put there; no other thread. On failure nothing is applied, and `why` says what
-// is wrong.
-Status replay_fsync_log(Committer& committer, std::string& why);
+// nothing but what a mount has put there; no other thread. On failure `why` says what is wrong; `refused`:
+// nothing was applied. kCorrupt: something acknowledged is lost, or the log contradicts the last commit.
+Status replay_fsync_log(Committer& committer, std::string& why, bool& refused);
 
 // What records say, one on top of the other.
 class ReplayedState {

@@ -300,7 +300,8 @@ Status Balance::change(State next, std::string& why)
         CW_TRY(assess({.profiles = committed_profiles(store_.volume),
                        .content = record.content,
                        .member = record.member,
-                       .shrink_bytes = record.shrink_bytes},
+                       .shrink_bytes = record.shrink_bytes,
+                       .force = true},
                       record, plan, why));
         if (!store_.ledger.try_lower_room(plan.offered_blocks))
             return refuse(why, Err::kNoSpace, kBusyRoom);

@@ -129,7 +129,8 @@ Status Balance::assess_tolerance(const BalanceOptions& options, const BalanceRec
         Conversion& of = (group->record.content & kGroupData) != 0 ? data : metadata;
         if (!selects(record, options.profiles, numbers)) {
             staying = std::min(staying, left);
-            if (numbers.open() && profile->tolerance < of.into->tolerance)
+            const bool takes = numbers.open() && numbers.free_row_blocks + numbers.partial_row_blocks > 0;
+            if (takes && profile->tolerance < of.into->tolerance)
                 of.into = profile;
             continue;
         }
@@ -154,7 +155,10 @@ Status Balance::assess_tolerance(const BalanceOptions& options, const BalanceRec
         kept += std::string(kept.empty() ? "cowraid balance start" : "") + " -" + one.content[0] +
                 "convert=" + from.name;
     }
-    if (options.force || lowered.empty())
+    // Who is out of service tolerates nothing: to do without it is better than to wait.
+    const bool is_out =
+        options.member.value != 0 && store_.volume.members().device(options.member) == nullptr;
+    if (options.force || is_out || lowered.empty())
         return {};
     return refuse_plan(
         why, Err::kInvalid,

@@ -34,8 +34,7 @@ bool EmptyGroups::give_up_room(uint32_t content, uint64_t blocks)
 {
     if (content != kGroupData)
         return give_up_node_room(store_, content, blocks);
-    const uint64_t room = store_.ledger.data_available() + store_.ledger.reserved_data();
-    return store_.ledger.try_lower_room(room - std::min(room, blocks));
+    return store_.ledger.try_give_up_room(blocks);
 }
 
 // Those that the balance under way empties; and whether it has closed them, so that they offer nothing.

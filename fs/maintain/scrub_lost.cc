@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What a scrub lists as lost, and what it reads again before that is settled.
 #include <algorithm>
+#include <ctime>
 
 #include "base/buffer.h"
 #include "base/log.h"
@@ -81,13 +82,16 @@ VolumeAddress Scrub::recheck_some(const DamagedRun& run, VolumeAddress from, Wor
 bool Scrub::recheck_damage(const Step& step, WorkTurns& turns)
 {
     const bool saw_all = saw_all_nodes();
+    const bool resumed = status().number == 0;
+    const auto now = static_cast<uint64_t>(std::time(nullptr));
     for (const DamagedRun& run : store_.damage.runs()) {
         if (run.found_by == step.pass_id)
             continue;
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(run.first);
         if (group && has_mirrored_nodes(*group)) {
-            // It may have met one before somebody else could not read it.
-            if (saw_all && run.listed_in < step.pass_id)
+            // It may have met one before somebody else could not read it; an earlier mount says only when.
+            const bool since = resumed && run.found_seconds >= step.started && run.found_seconds <= now;
+            if (saw_all && run.listed_in < step.pass_id && !since)
                 store_.damage.forget(run.first, run.block_count);
             continue;
         }

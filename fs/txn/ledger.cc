@@ -222,6 +222,16 @@ bool Ledger::try_lower_room(uint64_t room)
     return true;
 }
 
+bool Ledger::try_give_up_room(uint64_t blocks)
+{
+    MutexLock lock(mutex_);
+    const uint64_t left = data_room_ - std::min(data_room_, blocks);
+    if (reserved_data_ > left)
+        return false;
+    data_room_ = left;
+    return true;
+}
+
 uint64_t Ledger::reserved_data() const
 {
     MutexLock lock(mutex_);

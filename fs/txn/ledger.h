@@ -91,6 +91,8 @@ public:
     // Reservations must be content with `room` at most from now on, until data_taken(). False, and nothing
     // changes, when they are more. Commit thread.
     [[nodiscard]] bool try_lower_room(uint64_t room);
+    // So much less than it is, or none.
+    [[nodiscard]] bool try_give_up_room(uint64_t blocks);
     [[nodiscard]] uint64_t reserved_data() const;
     // Blocks that could still be reserved.
     [[nodiscard]] uint64_t data_available() const;

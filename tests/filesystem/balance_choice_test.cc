@@ -552,6 +552,26 @@ TEST_CASE("balance: after a conversion that was cancelled nothing moves into wha
     require_contents(fs, contents);
 }
 
+TEST_CASE("balance: a member that is out of service is removed, whatever takes what it had")
+{
+    SimVolume volume({6, kChoiceMemberBytes, ProfileId::kRaid6, ProfileId::kRaid1c3, 16 * kKiB});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    const Contents contents = fill(fs, prng, 30 * kMiB);
+    std::string why;
+    REQUIRE(start_balance(fs, converted_to(ProfileId::kRaid1, ProfileId::kRaid1c3, true)).ok());
+    REQUIRE(fs.committer.balance.cancel(why).ok());
+    BalanceOptions removal{.profiles = fs.volume->profiles(), .content = kAllContent};
+    removal.member = {6};
+    CHECK(refusal_of(fs, removal).find("-dconvert=raid6 first keeps it") != std::string::npos);
+    REQUIRE_MESSAGE(fs.committer.offline_member(removal.member, why).ok(), why);
+    REQUIRE(start_balance(fs, removal).ok());
+    CHECK(finish(fs).state == BalanceStatus::State::kFinished);
+    CHECK(fs.volume->member_table().size() == 5);
+    require_contents(fs, contents);
+}
+
 TEST_CASE("balance: filters do not let groups move into others that stay and tolerate less")
 {
     SimVolume volume({5, kChoiceMemberBytes, ProfileId::kRaid1, ProfileId::kRaid1c3, 16 * kKiB});

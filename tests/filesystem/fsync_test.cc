@@ -699,7 +699,7 @@ TEST_CASE("fsync: what it acknowledged and no member has is refused, and can be 
             const std::vector<uint32_t> away(absent ? 1 : 0, copies[0].member.value - 1);
             MountOptions options = absent ? degraded_options() : manual_options();
             std::string why;
-            CHECK(volume.mount(options, why, away).err() == Err::kTooManyFaults);
+            CHECK(volume.mount(options, why, away).err() == Err::kCorrupt);
             CHECK(why.find("something that fsync acknowledged") != std::string::npos);
             CHECK((why.find("with the members that are missing") != std::string::npos) == absent);
             options.read_only = true;
