@@ -224,6 +224,8 @@ bool ControlServer::serve_request(Client& client)
     ControlAnswer answer;
     std::string why;
     const Status status = handler_.handle(request, answer, why);
+    // Who has the answer may open the device again: what nobody took is let go before.
+    request.descriptor = UniqueFd();
     if (!status.ok()) {
         send(client, make_error(status.err(), why).get());
         return true;

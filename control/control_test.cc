@@ -231,6 +231,24 @@ TEST_CASE("control: a descriptor goes with a request, one at a time")
     CHECK(open_files < 50);
 }
 
+// Who is told that a device was refused may open it exclusively.
+TEST_CASE("control: a descriptor that nobody took is closed when the answer comes")
+{
+    Fixture fixture;
+    const UniqueFd fd = fixture.connect();
+    for (int round = 0; round < 500; ++round) {
+        int ends[2];
+        REQUIRE(pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0);
+        const UniqueFd mine(ends[0]);
+        UniqueFd others(ends[1]);
+        REQUIRE(write_frame(fd.get(), R"({"command":"nonsense"})", {}, others.get()).ok());
+        others = UniqueFd();
+        CHECK(error_code(receive(fd.get())) == "EOPNOTSUPP");
+        char byte;
+        REQUIRE(read(mine.get(), &byte, 1) == 0);
+    }
+}
+
 TEST_CASE("control: malformed requests end the connection, not the server")
 {
     Fixture fixture;
