@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "device/ask_apart.h"
 #include "device/loop_backing.h"
@@ -203,12 +204,8 @@ std::vector<std::string> ways_in_time(dev_t device)
     for (const AskApart::Answer& answer : apart.wait(kWaysMs))
         if (answer)
             text.append(reinterpret_cast<const char*>(answer->data()), answer->size());
-    std::vector<std::string> ways;
-    for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n')) {
-        ways.push_back(text.substr(0, end));
-        text.erase(0, end + 1);
-    }
-    return ways;
+    const std::vector<std::string_view> lines = split(text, '\n');
+    return {lines.begin(), lines.end() - 1};  // behind the last end of a line stands nothing
 }
 
 // The same: first the lock, then a look. Two that come at once by two ways may both be refused.
