@@ -155,7 +155,7 @@ Status Balance::assess_tolerance(const BalanceOptions& options, const BalanceRec
         kept += std::string(kept.empty() ? "cowraid balance start" : "") + " -" + one.content[0] +
                 "convert=" + from.name;
     }
-    // Who is out of service tolerates nothing: to do without it is better than to wait.
+    // The columns of a member that is out of service are missing already: its removal is not made to wait.
     const bool is_out =
         options.member.value != 0 && store_.volume.members().device(options.member) == nullptr;
     if (options.force || is_out || lowered.empty())

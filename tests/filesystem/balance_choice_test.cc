@@ -484,6 +484,18 @@ std::string refusal_of(Filesystem& fs, const BalanceOptions& options)
 
 }  // namespace
 
+namespace {
+
+// New groups are of its profiles from then on, and nothing has moved.
+void begin_and_cancel(Filesystem& fs, const BalanceOptions& options)
+{
+    std::string why;
+    REQUIRE(start_balance(fs, options).ok());
+    REQUIRE(fs.committer.balance.cancel(why).ok());
+}
+
+}  // namespace
+
 TEST_CASE("balance: what lowers the tolerance says how far, of the whole volume")
 {
     SimVolume volume({5, kChoiceMemberBytes, ProfileId::kRaid6, ProfileId::kRaid1c3, 16 * kKiB});
@@ -516,8 +528,7 @@ TEST_CASE("balance: after a conversion that was cancelled nothing moves into wha
     Prng prng(seed());
     Contents contents = fill(fs, prng, 30 * kMiB);
     std::string why;
-    REQUIRE(start_balance(fs, converted_to(ProfileId::kRaid1, ProfileId::kRaid1c3, true)).ok());
-    REQUIRE(fs.committer.balance.cancel(why).ok());
+    begin_and_cancel(fs, converted_to(ProfileId::kRaid1, ProfileId::kRaid1c3, true));
     REQUIRE(fs.step(true).ok());
     const size_t before = groups_of(fs, ProfileId::kRaid6);
     REQUIRE(before > 0);
@@ -560,8 +571,7 @@ TEST_CASE("balance: a member that is out of service is removed, whatever takes w
     Prng prng(seed());
     const Contents contents = fill(fs, prng, 30 * kMiB);
     std::string why;
-    REQUIRE(start_balance(fs, converted_to(ProfileId::kRaid1, ProfileId::kRaid1c3, true)).ok());
-    REQUIRE(fs.committer.balance.cancel(why).ok());
+    begin_and_cancel(fs, converted_to(ProfileId::kRaid1, ProfileId::kRaid1c3, true));
     BalanceOptions removal{.profiles = fs.volume->profiles(), .content = kAllContent};
     removal.member = {6};
     CHECK(refusal_of(fs, removal).find("-dconvert=raid6 first keeps it") != std::string::npos);
@@ -580,9 +590,7 @@ TEST_CASE("balance: filters do not let groups move into others that stay and tol
     Prng prng(seed());
     Contents contents = fill(fs, prng, 20 * kMiB);
     const BalanceOptions wider = converted_to(ProfileId::kRaid6, ProfileId::kRaid1c3);
-    REQUIRE(start_balance(fs, wider).ok());
-    std::string ignored;
-    REQUIRE(fs.committer.balance.cancel(ignored).ok());
+    begin_and_cancel(fs, wider);
     contents["more"] = random_content(prng, 60 * kMiB);
     write_file(fs, "more", contents["more"]);
     REQUIRE(fs.step(true).ok());
