@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/status.h"
 #include "base/units.h"
@@ -17,14 +18,40 @@ inline constexpr uint64_t kMaxFileBlocks = uint64_t{INT64_MAX} / kBlockBytes + 1
 // Longer extents would make every later trim rewrite more and gain nothing.
 inline constexpr uint32_t kMaxExtentBlocks = 128 * kMiB / kBlockBytes;
 
+// Blocks of a file that one compressed frame holds at most. It begins at a multiple of that in files.
+inline constexpr uint32_t kFrameBlocksMax = 32;
+
+// Blocks side by side, inside one block group.
+struct StoredRun {
+    VolumeAddress address;
+    uint32_t block_count = 0;
+
+    bool operator==(const StoredRun&) const = default;
+};
+
 struct FileExtent {
     uint64_t file_block = 0;
     uint32_t block_count = 0;
     ExtentKind kind = ExtentKind::kData;
-    VolumeAddress address;  // of its first block; 0 for kReserved
+    VolumeAddress address;  // of its first block, or the first of its frame; 0 for kReserved
     Generation generation;
+    Compression compression = Compression::kNone;
+    uint32_t offset_blocks = 0;  // of its first block in what the frame holds
+    std::vector<StoredRun> frame;  // where a compressed one is stored, in order; else empty
 
     [[nodiscard]] uint64_t end() const { return file_block + block_count; }
+    [[nodiscard]] bool compressed() const { return compression != Compression::kNone; }
+    // Where in the file the frame began. An extent that is overwritten in its middle leaves two with the same
+    // frame, whose blocks are in use as long as one of them is there. All of them lie in
+    // [frame_start(), frame_start() + kFrameBlocksMax).
+    [[nodiscard]] uint64_t frame_start() const { return file_block - offset_blocks; }
+    [[nodiscard]] bool same_frame(const FileExtent& other) const;
+    // Blocks of members that it refers to, parity not counted.
+    [[nodiscard]] uint32_t stored_blocks() const;
+    // Where they are. None of a reserved extent.
+    [[nodiscard]] std::vector<StoredRun> stored_runs() const;
+    // The part from its block `skip` on, `count` blocks long.
+    [[nodiscard]] FileExtent slice(uint64_t skip, uint64_t count) const;
 };
 
 Key extent_key(InodeNumber inode, uint64_t file_block);

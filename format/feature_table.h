@@ -28,7 +28,7 @@ enum class FeatureSupport : uint8_t {
       "2026-11-20")                                                                                          \
     X(fsync_log, kRefuse, 1, kReserved, "synced writes are lost unless the fsync log is replayed",           \
       "2026-11-20")                                                                                          \
-    X(zstd, kRefuse, 2, kReserved, "compressed extents need a decompressor", "2026-11-20")                   \
+    X(zstd, kRefuse, 2, kHandled, "compressed extents need a decompressor", "2026-11-20")                    \
     X(remap, kRefuse, 3, kHandled, "addresses of moved blocks resolve through the remap tree", "2026-11-20") \
     X(sets, kRefuse, 4, kHandled, "raid0 and raid10 groups have chunks where none is looked for",            \
       "2026-11-25")                                                                                          \

@@ -79,9 +79,10 @@ std::string to_text(const DiskXattr& item)
 std::string to_text(const DiskExtent& item)
 {
     return text_format("kind %u address %" PRIu64 " generation %" PRIu64
-                       " blocks %u stored %u compression %u from %u",
+                       " blocks %u stored %u compression %u more runs %u from %u",
                        item.kind, item.address.get(), item.generation.get(), item.block_count.get(),
-                       item.disk_blocks.get(), item.compression, item.offset_blocks.get());
+                       item.disk_blocks.get(), item.compression, item.more_runs.get(),
+                       item.offset_blocks.get());
 }
 
 std::string to_text(const DiskDamage& item)

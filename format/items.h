@@ -112,17 +112,30 @@ enum class ExtentKind : uint8_t {
     kReserved = 2,  // fallocate: reads as zeros, rows are reserved, address 0
 };
 
+enum class Compression : uint8_t {
+    kNone = 0,
+    kZstd = 1,  // the stored blocks are one zstd frame and zeros behind it
+};
+
 struct DiskExtent {
     le64 address;  // volume address; contiguous
     le64 generation;  // commit that wrote it
     le32 block_count;  // of the file
-    le32 disk_blocks;  // stored; smaller than block_count only when compressed
+    le32 disk_blocks;  // stored; of a compressed extent all blocks of its frame
     uint8_t kind;  // ExtentKind
-    uint8_t compression;  // 0: none
-    le16 reserved1;
-    le32 offset_blocks;  // into the decompressed extent; 0 when not compressed
+    uint8_t compression;  // Compression
+    le16 more_runs;  // of a compressed extent: so many DiskExtentRun follow
+    le32 offset_blocks;  // into what the frame holds; 0 when not compressed
 };
 static_assert(sizeof(DiskExtent) == 32);
+
+// Where the blocks of a frame go on that are not behind those before them.
+struct DiskExtentRun {
+    le64 address;
+    le32 block_count;
+    le32 reserved;
+};
+static_assert(sizeof(DiskExtentRun) == 16);
 
 // Blocks side by side that could not be had from any redundancy. No file is named: whose they are is told by
 // the extents.

@@ -236,8 +236,13 @@ CW_FIELD(DiskExtent, block_count, 16, 4);
 CW_FIELD(DiskExtent, disk_blocks, 20, 4);
 CW_FIELD(DiskExtent, kind, 24, 1);
 CW_FIELD(DiskExtent, compression, 25, 1);
-CW_FIELD(DiskExtent, reserved1, 26, 2);
+CW_FIELD(DiskExtent, more_runs, 26, 2);
 CW_FIELD(DiskExtent, offset_blocks, 28, 4);
+
+CW_STRUCT(DiskExtentRun, 16);
+CW_FIELD(DiskExtentRun, address, 0, 8);
+CW_FIELD(DiskExtentRun, block_count, 8, 4);
+CW_FIELD(DiskExtentRun, reserved, 12, 4);
 
 CW_STRUCT(DiskDamage, 16);
 CW_FIELD(DiskDamage, found_seconds, 0, 8);

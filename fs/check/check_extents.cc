@@ -23,7 +23,7 @@ void check_stored(CheckContext& context, uint64_t number, const FileExtent& exte
 {
     const uint64_t before = context.report().data_blocks;
     const uint64_t most = context.raw_blocks;
-    context.report().data_blocks += extent.block_count;
+    context.report().data_blocks += extent.stored_blocks();
     if (context.report().data_blocks > most) {
         // To follow a crafted tree any further would take long, and say nothing more.
         context.trees_whole = false;
@@ -38,10 +38,11 @@ void check_stored(CheckContext& context, uint64_t number, const FileExtent& exte
                              "inode %llu: an extent of commit %llu, the last is %llu", as_ull(number),
                              as_ull(extent.generation.value), as_ull(context.generation().value));
     std::vector<RemappedRun> runs;
-    if (!context.remap->resolve(context.view, extent.address, extent.block_count, runs).ok()) {
-        context.trees_whole = false;  // of what it refers to
-        return;
-    }
+    for (const StoredRun& stored : extent.stored_runs())
+        if (!context.remap->resolve(context.view, stored.address, stored.block_count, runs).ok()) {
+            context.trees_whole = false;  // of what it refers to
+            return;
+        }
     for (const RemappedRun& run : runs) {
         context.resolved_blocks += run.moved() ? run.block_count : 0;
         claim(context, number, extent, run);
@@ -72,8 +73,10 @@ void check_extent(CheckContext& context, uint64_t number, const Key& key, std::s
         sums.reserved += extent->block_count;
         return;
     }
-    sums.stored += extent->block_count;
     sums.stored_end = std::max(sums.stored_end, extent->end());
+    if (extent->compressed() && !sums.frames.add(*extent))
+        return;  // its blocks were seen with another part of it
+    sums.stored += extent->stored_blocks();
     check_stored(context, number, *extent);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "fs/check/check_passes.h"
+#include "fs/files/extents.h"
 
 namespace cowraid {
 
@@ -13,6 +14,7 @@ struct ExtentSums {
     uint64_t reserved = 0;
     uint64_t stored_end = 0;  // one above the last stored block of the file
     uint64_t end = 0;  // one above the last mapped block
+    FramesSeen frames;
 };
 
 // One item of inode `number`, in key order: its form, its place behind the one before, its blocks.

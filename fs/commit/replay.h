@@ -10,6 +10,7 @@
 
 #include "format/fsync_record.h"
 #include "fs/commit/committer.h"
+#include "fs/files/extents.h"
 #include "journal/fsync_scan.h"
 
 namespace cowraid {
@@ -38,6 +39,7 @@ private:
     };
     Status validate_extent(const Key& key);
     Status settle_old_extent(const Key& key);
+    Status settle_old_frame(const Key& key, const FileExtent& old, const std::vector<FileExtent>& extents);
     Status validate_data(InodeNumber inode, const DirtyMap& dirty);
     Status add_dirty(InodeNumber number, const DirtyMap& dirty);
     void apply_counters();
@@ -50,6 +52,7 @@ private:
     VolumeCounters counters_;
     bool counters_fell_ = false;  // from one record to the next
     std::vector<FreedRun> freed_;  // what the last commit has and the records do not
+    FramesSeen freed_frames_;  // in it
 };
 
 }  // namespace cowraid

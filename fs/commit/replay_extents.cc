@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Extents of a replay: parts of those that the last commit has, or reservations. What is left of none is
 // free.
+#include <algorithm>
+
 #include "format/items.h"
 #include "fs/commit/replay.h"
 #include "fs/files/extents.h"
@@ -12,9 +14,13 @@ namespace {
 // Whether `part` is a part of `whole`: the same blocks of the file at the same addresses.
 bool is_part(const FileExtent& part, const FileExtent& whole)
 {
-    return whole.kind == ExtentKind::kData && whole.generation == part.generation &&
-           part.file_block >= whole.file_block && part.end() <= whole.end() &&
-           part.address == whole.address + (part.file_block - whole.file_block) * kBlockBytes;
+    if (whole.kind != ExtentKind::kData || whole.generation != part.generation ||
+        part.file_block < whole.file_block || part.end() > whole.end() ||
+        part.compressed() != whole.compressed())
+        return false;
+    return part.compressed()
+               ? part.same_frame(whole)
+               : part.address == whole.address + (part.file_block - whole.file_block) * kBlockBytes;
 }
 
 }  // namespace
@@ -41,6 +47,27 @@ Status ReplayedState::validate_extent(const Key& key)
     return extents.size() == 1 && is_part(extent, extents.front()) ? Status() : Status(Err::kCorrupt);
 }
 
+// `old`: a part of a frame, `extents` what is there now.
+Status ReplayedState::settle_old_frame(const Key& key, const FileExtent& old,
+                                       const std::vector<FileExtent>& extents)
+{
+    for (const FileExtent& extent : extents)
+        if (extent.kind == ExtentKind::kData && !is_part(extent, old))
+            return Err::kCorrupt;
+    const uint64_t start = old.frame_start();
+    const uint64_t block_count = std::min<uint64_t>(kFrameBlocksMax, kMaxFileBlocks - start);
+    const auto is_same = [&](const FileExtent& extent) {
+        return extent.same_frame(old);
+    };
+    std::vector<FileExtent> parts;
+    CW_TRY(find_extents(committer_.store.items, view_, {key.object}, start, block_count, parts));
+    if (std::any_of(parts.begin(), parts.end(), is_same) || !freed_frames_.add(old))
+        return {};
+    for (const StoredRun& run : old.frame)
+        freed_.push_back({run.address, run.block_count});
+    return {};
+}
+
 // An extent of the last commit that the records change: notes what they do not refer to any more.
 Status ReplayedState::settle_old_extent(const Key& key)
 {
@@ -59,6 +86,8 @@ Status ReplayedState::settle_old_extent(const Key& key)
         return Err::kCorrupt;
     CW_TRY(
         find_extents(committer_.store.items, view_, {key.object}, old.file_block, old.block_count, extents));
+    if (old.compressed())
+        return settle_old_frame(key, old, extents);
     uint64_t block = old.file_block;
     const auto free_up_to = [&](uint64_t end) {
         if (block < end)

@@ -147,15 +147,22 @@ Result<uint64_t> clear_piece(Files& files, Inode& inode, Range piece)
     piece.first_block = used;
     CW_TRY(wait_for_flush(files, inode));
     Operation operation(files.store);
-    CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceItems + kMoreItems, 0, kPieceBlocks));
+    CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceItems + kFrameBlocksMax + kMoreItems, 0,
+                           kPieceBlocks));
     MutexLock lock(inode.mutex);
     if (!inode.flushing.empty())
         return Err::kBusy;
     std::vector<FileExtent> extents;
     CW_TRY(find_extents(files.store.items, files.store.items.view(), inode.number, piece.first_block,
                         piece.end_block - piece.first_block, extents));
-    if (extents.size() > kPieceItems)
-        piece.end_block = extents[kPieceItems].file_block;
+    size_t runs = 0;
+    for (const FileExtent& extent : extents) {
+        if (runs >= kPieceItems && extent.file_block > piece.first_block) {
+            piece.end_block = extent.file_block;
+            break;
+        }
+        runs += std::max<size_t>(1, extent.frame.size());
+    }
     CW_TRY(clear_blocks(files, operation, inode, piece.first_block, piece.end_block - piece.first_block));
     store_inode(operation, inode);
     return piece.end_block;

@@ -7,15 +7,11 @@ namespace cowraid {
 
 namespace {
 
-// The part of `extent` from its block `skip` on, `count` blocks long.
-FileExtent slice(const FileExtent& extent, uint64_t skip, uint64_t count)
+// The part of `extent` in [first_block, end), with which it overlaps.
+FileExtent cut_of(const FileExtent& extent, uint64_t first_block, uint64_t end)
 {
-    FileExtent part = extent;
-    part.file_block += skip;
-    part.block_count = static_cast<uint32_t>(count);
-    if (extent.kind == ExtentKind::kData)
-        part.address = extent.address + skip * kBlockBytes;
-    return part;
+    const uint64_t from = std::max(extent.file_block, first_block);
+    return extent.slice(from - extent.file_block, std::min(extent.end(), end) - from);
 }
 
 }  // namespace
@@ -59,6 +55,19 @@ Status first_extent(const ItemStore& store, const View& view, InodeNumber inode,
     return {};
 }
 
+bool FramesSeen::add(const FileExtent& part)
+{
+    std::erase_if(parts_, [&](const FileExtent& seen) {
+        return seen.frame_start() + kFrameBlocksMax <= part.file_block ||
+               seen.frame_start() > part.file_block;
+    });
+    if (std::any_of(parts_.begin(), parts_.end(),
+                    [&](const FileExtent& seen) { return seen.same_frame(part); }))
+        return false;
+    parts_.push_back(part);
+    return true;
+}
+
 uint64_t return_reserved(Files& files, uint64_t blocks)
 {
     int64_t counted = files.reserved_blocks.load(std::memory_order_relaxed);
@@ -87,37 +96,68 @@ void ExtentEditor::put(const FileExtent& extent)
     transaction_.items.put(extent_key(inode_.number, extent.file_block), encode_extent(extent));
 }
 
+Result<bool> ExtentEditor::frame_stays(const FileExtent& extent, uint64_t first_block, uint64_t end) const
+{
+    const uint64_t frame_end = extent.frame_start() + kFrameBlocksMax;
+    std::vector<FileExtent> others;
+    const auto stays_in = [&](uint64_t from, uint64_t to) -> Result<bool> {
+        if (from >= to)
+            return false;
+        CW_TRY(find_extents(files_.store.items, view_, inode_.number, from, to - from, others));
+        return std::any_of(others.begin(), others.end(),
+                           [&](const FileExtent& other) { return other.same_frame(extent); });
+    };
+    CW_ASSIGN(const bool before, stays_in(extent.frame_start(), first_block));
+    return before ? Result<bool>(true) : stays_in(end, std::min(frame_end, kMaxFileBlocks));
+}
+
+Status ExtentEditor::find_freed(const FileExtent& extent, std::span<const FileExtent> later,
+                                uint64_t first_block, uint64_t end, std::vector<RemappedRun>& places) const
+{
+    if (!extent.compressed()) {
+        for (const StoredRun& run : cut_of(extent, first_block, end).stored_runs())
+            CW_TRY(find_physical(files_.store, view_, run.address, run.block_count, places));
+        return {};
+    }
+    if (std::any_of(later.begin(), later.end(),
+                    [&](const FileExtent& other) { return other.same_frame(extent); }))
+        return {};
+    CW_ASSIGN(const bool stays, frame_stays(extent, first_block, end));
+    if (stays)
+        return {};
+    for (const StoredRun& run : extent.frame)
+        CW_TRY(find_physical(files_.store, view_, run.address, run.block_count, places));
+    return {};
+}
+
 Status ExtentEditor::unmap(uint64_t first_block, uint64_t block_count, Unmapped& removed)
 {
     const uint64_t end = first_block + block_count;
     std::vector<FileExtent> overlapping;
     CW_TRY(find_extents(files_.store.items, view_, inode_.number, first_block, block_count, overlapping));
-    const auto cut_of = [&](const FileExtent& extent) {
-        const uint64_t from = std::max(extent.file_block, first_block);
-        return slice(extent, from - extent.file_block, std::min(extent.end(), end) - from);
-    };
     // All that has to be read is read before anything changes.
     std::vector<RemappedRun> places;
     std::vector<size_t> places_end;
-    for (const FileExtent& extent : overlapping) {
-        if (const FileExtent cut = cut_of(extent); cut.kind == ExtentKind::kData)
-            CW_TRY(find_physical(files_.store, view_, cut.address, cut.block_count, places));
+    for (size_t i = 0; i < overlapping.size(); ++i) {
+        CW_TRY(find_freed(overlapping[i], std::span(overlapping).subspan(i + 1), first_block, end, places));
         places_end.push_back(places.size());
     }
     size_t freed = 0;
     for (size_t i = 0; i < overlapping.size(); ++i) {
         const FileExtent& extent = overlapping[i];
-        CW_TRY(free_physical(files_.store, transaction_,
-                             std::span(places).subspan(freed, places_end[i] - freed)));
+        const auto going = std::span(places).subspan(freed, places_end[i] - freed);
+        CW_TRY(free_physical(files_.store, transaction_, going));
         freed = places_end[i];
-        const FileExtent cut = cut_of(extent);
-        (cut.kind == ExtentKind::kData ? removed.data_blocks : removed.reserved_blocks) += cut.block_count;
+        for (const RemappedRun& run : going)
+            removed.data_blocks += run.block_count;
+        if (extent.kind == ExtentKind::kReserved)
+            removed.reserved_blocks += cut_of(extent, first_block, end).block_count;
         if (extent.file_block < first_block)
-            put(slice(extent, 0, first_block - extent.file_block));
+            put(extent.slice(0, first_block - extent.file_block));
         else
             transaction_.items.erase(extent_key(inode_.number, extent.file_block));
         if (extent.end() > end)
-            put(slice(extent, end - extent.file_block, extent.end() - end));
+            put(extent.slice(end - extent.file_block, extent.end() - end));
         transaction_.dirty = true;
     }
     return {};
@@ -126,7 +166,7 @@ Status ExtentEditor::unmap(uint64_t first_block, uint64_t block_count, Unmapped&
 Status ExtentEditor::map(const FileExtent& extent)
 {
     FileExtent joined = extent;
-    if (extent.file_block > 0) {
+    if (extent.file_block > 0 && !extent.compressed()) {
         Key found;
         ItemBytes payload;
         const Status before =
@@ -137,7 +177,8 @@ Status ExtentEditor::map(const FileExtent& extent)
         if (before.ok()) {
             CW_ASSIGN(FileExtent previous, decode_extent(found.offset / kBlockBytes, payload));
             const bool adjoins =
-                previous.kind == extent.kind && previous.end() == extent.file_block &&
+                previous.kind == extent.kind && !previous.compressed() &&
+                previous.end() == extent.file_block &&
                 (extent.kind == ExtentKind::kReserved ||
                  previous.address + uint64_t{previous.block_count} * kBlockBytes == extent.address);
             // Groups may lie side by side in the address space; an extent stays inside one.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
@@ -29,8 +30,18 @@ Status first_extent(const ItemStore& store, const View& view, InodeNumber inode,
 
 // What unmapping took away.
 struct Unmapped {
-    uint64_t data_blocks = 0;
+    uint64_t data_blocks = 0;  // of members; those of a frame go with its last part
     uint64_t reserved_blocks = 0;
+};
+
+// Frames of which a part was seen, while extents are looked at in the order of their files.
+class FramesSeen {
+public:
+    // False: another part of its frame was seen before.
+    bool add(const FileExtent& part);
+
+private:
+    std::vector<FileExtent> parts_;  // one of each frame that may still have others
 };
 
 // Reservations of fallocate that are gone: from the volume's count and from the ledger. Returns how many
@@ -55,6 +66,12 @@ public:
 
 private:
     void put(const FileExtent& extent);
+    // Whether some part of `extent`'s frame stays when [first_block, end) goes.
+    Result<bool> frame_stays(const FileExtent& extent, uint64_t first_block, uint64_t end) const;
+    // Appends where the blocks of `extent` are that nothing refers to when [first_block, end) goes; those of
+    // a frame only when none of the `later` extents there has it, too.
+    Status find_freed(const FileExtent& extent, std::span<const FileExtent> later, uint64_t first_block,
+                      uint64_t end, std::vector<RemappedRun>& places) const;
 
     Files& files_;
     Transaction& transaction_;

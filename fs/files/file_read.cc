@@ -8,6 +8,7 @@
 #include "fs/files/extents.h"
 #include "fs/files/file_blocks.h"
 #include "fs/files/files.h"
+#include "fs/files/frame_read.h"
 
 namespace cowraid {
 
@@ -54,15 +55,14 @@ std::vector<BlockRange> copy_from_memory(Inode& inode, const BlockRange& range)
     return gaps;
 }
 
-// Stored pieces of one gap; everything else of it is zeroed.
-struct StoredPiece {
-    VolumeAddress address;
-    uint64_t block_count;
-    std::byte* memory;
+// What of a range is stored.
+struct StoredRange {
+    std::vector<StoredPiece> pieces;  // as they are
+    FrameReads frames;
 };
 
-void place_extents(const std::vector<FileExtent>& extents, const BlockRange& gap,
-                   std::vector<StoredPiece>& pieces)
+// Stored pieces of one gap; everything else of it is zeroed.
+void place_extents(const std::vector<FileExtent>& extents, const BlockRange& gap, StoredRange& stored)
 {
     uint64_t block = gap.first_block;
     const uint64_t end = gap.first_block + gap.block_count;
@@ -79,51 +79,32 @@ void place_extents(const std::vector<FileExtent>& extents, const BlockRange& gap
         const uint64_t stop = std::min(end, extent.end());
         if (stop <= block)
             continue;
-        pieces.push_back({extent.address + (block - extent.file_block) * kBlockBytes, stop - block,
-                          gap.memory + (block - gap.first_block) * kBlockBytes});
+        const FileExtent part = extent.slice(block - extent.file_block, stop - block);
+        std::byte* const memory = gap.memory + (block - gap.first_block) * kBlockBytes;
+        if (part.compressed())
+            stored.frames.add(part, memory);
+        else
+            stored.pieces.push_back({part.address, part.block_count, memory});
         block = stop;
     }
     zero_until(end);
 }
 
-// From the addresses that extents name to those where the blocks are.
-Status find_physical(Store& store, const View& view, std::vector<StoredPiece>& pieces)
-{
-    const auto may_have_moved = [&](const StoredPiece& piece) {
-        return store.remap.may_have_moved(piece.address);
-    };
-    if (std::none_of(pieces.begin(), pieces.end(), may_have_moved))
-        return {};
-    std::vector<StoredPiece> placed;
-    std::vector<RemappedRun> runs;
-    for (const StoredPiece& piece : pieces) {
-        runs.clear();
-        CW_TRY(store.remap.resolve(view, piece.address, piece.block_count, runs));
-        std::byte* memory = piece.memory;
-        for (const RemappedRun& run : runs) {
-            placed.push_back({run.physical, run.block_count, memory});
-            memory += run.block_count * kBlockBytes;
-        }
-    }
-    pieces = std::move(placed);
-    return {};
-}
-
 Status find_pieces(Store& store, const View& view, InodeNumber inode, const std::vector<BlockRange>& gaps,
-                   std::vector<StoredPiece>& pieces)
+                   StoredRange& stored)
 {
-    pieces.clear();
+    stored = {};
     std::vector<FileExtent> extents;
     for (const BlockRange& gap : gaps) {
         CW_TRY(find_extents(store.items, view, inode, gap.first_block, gap.block_count, extents));
-        place_extents(extents, gap, pieces);
+        place_extents(extents, gap, stored);
     }
-    return find_physical(store, view, pieces);
+    CW_TRY(stored.frames.find(store, view));
+    return find_physical(store, view, stored.pieces);
 }
 
 // Resolves the range: memory copied, holes zeroed, the rest as stored pieces that `view` keeps in place.
-Status resolve(Store& store, Inode& inode, const BlockRange& range, View& view,
-               std::vector<StoredPiece>& pieces)
+Status resolve(Store& store, Inode& inode, const BlockRange& range, View& view, StoredRange& stored)
 {
     for (int attempt = 0; attempt < kUnlockedAttempts; ++attempt) {
         std::vector<BlockRange> gaps;
@@ -135,64 +116,17 @@ Status resolve(Store& store, Inode& inode, const BlockRange& range, View& view,
             view = store.items.view();
         }
         if (gaps.empty()) {
-            pieces.clear();
+            stored = {};
             return {};
         }
-        const Status status = find_pieces(store, view, inode.number, gaps, pieces);
+        const Status status = find_pieces(store, view, inode.number, gaps, stored);
         if (inode.extent_version == version)
             return status;
     }
     MutexLock lock(inode.mutex);
     const std::vector<BlockRange> gaps = copy_from_memory(inode, range);
     view = store.items.view();
-    return find_pieces(store, view, inode.number, gaps, pieces);
-}
-
-// Blocks of a request that could not be read, by their place in it.
-struct LostBlocks {
-    uint64_t count = 0, first = 0, last = 0;
-
-    void add(uint64_t begin, const ReadPiece& piece)
-    {
-        first = count == 0 ? begin + piece.first_bad : std::min(first, begin + piece.first_bad);
-        last = std::max(last, begin + piece.last_bad);
-        count += piece.bad_blocks;
-    }
-};
-
-// `memory`: where the request begins.
-Status read_pieces(Store& store, const View& view, const std::vector<StoredPiece>& stored,
-                   const std::byte* memory, AlignedBuffer* lease, LostBlocks& lost)
-{
-    std::vector<std::vector<Checksum>> checksums(stored.size());
-    std::vector<ReadPiece> pieces(stored.size());
-    std::vector<BlockExpectation> expected;
-    for (size_t i = 0; i < stored.size(); ++i) {
-        expected.assign(stored[i].block_count, {});
-        CW_TRY(store.checksums.lookup(view, stored[i].address, expected));
-        checksums[i].reserve(expected.size());
-        for (const BlockExpectation& expectation : expected) {
-            if (!expectation.known)
-                return Err::kCorrupt;
-            checksums[i].push_back(expectation.checksum);
-        }
-        pieces[i].address = stored[i].address;
-        pieces[i].block_count = static_cast<uint32_t>(stored[i].block_count);
-        pieces[i].memory = stored[i].memory;
-        pieces[i].checksums = checksums[i].data();
-    }
-    const Status status = store.volume.array().read(pieces, lease);
-    for (size_t i = 0; i < pieces.size(); ++i) {
-        const ReadPiece& piece = pieces[i];
-        if (piece.result.err() != Err::kTooManyFaults)
-            continue;
-        lost.add(static_cast<uint64_t>(stored[i].memory - memory) / kBlockBytes, piece);
-        // Of which only some between others are lost a scrub tells, or who reads them one by one.
-        if (piece.bad_blocks == piece.last_bad - piece.first_bad + 1)
-            note_damage(store, piece.address + uint64_t{piece.first_bad} * kBlockBytes, piece.bad_blocks,
-                        static_cast<uint64_t>(std::time(nullptr)), DamageList::kByReader);
-    }
-    return status;
+    return find_pieces(store, view, inode.number, gaps, stored);
 }
 
 void log_damage(Store& store, InodeNumber inode, uint64_t first, uint64_t last, uint64_t count, Err err)
@@ -208,11 +142,19 @@ Status read_file_blocks(Store& store, Inode& inode, uint64_t first_block, uint64
                         std::byte* memory, AlignedBuffer* lease)
 {
     View view;
-    std::vector<StoredPiece> pieces;
+    StoredRange stored;
     LostBlocks lost;
-    Status status = resolve(store, inode, {first_block, block_count, memory}, view, pieces);
-    if (status.ok() && !pieces.empty())
-        status = read_pieces(store, view, pieces, memory, lease, lost);
+    Status status = resolve(store, inode, {first_block, block_count, memory}, view, stored);
+    // Frames first: what is in `memory` moves with a lease.
+    if (status.ok())
+        status = stored.frames.read(store, view, memory, lost);
+    if (status.ok() && !stored.pieces.empty()) {
+        std::vector<ReadPiece> pieces;
+        status = read_pieces(store, view, stored.pieces, lease, pieces);
+        for (size_t i = 0; i < pieces.size(); ++i)
+            if (pieces[i].result.err() == Err::kTooManyFaults)
+                lost.add(static_cast<uint64_t>(stored.pieces[i].memory - memory) / kBlockBytes, pieces[i]);
+    }
     if (!status.ok() && lost.count > 0)
         log_damage(store, inode.number, first_block + lost.first, first_block + lost.last, lost.count,
                    status.err());

@@ -10,6 +10,7 @@
 #include "base/event.h"
 #include "fs/files/attributes.h"
 #include "fs/files/change_tracker.h"
+#include "fs/files/frames.h"
 #include "fs/files/inode.h"
 #include "fs/txn/store.h"
 
@@ -27,7 +28,7 @@ protected:
 
 // Every call is thread-safe unless it says otherwise.
 struct Files {
-    explicit Files(Store& trees) : store(trees), inodes(trees.items, trees.changes.counter()) { }
+    explicit Files(Store& trees);
     Files(const Files&) = delete;
     Files& operator=(const Files&) = delete;
 
@@ -72,6 +73,9 @@ struct Files {
     InodeTable inodes;
     InodeList dirty_inodes;  // with data of the open transaction
     ChangeTracker tracker;
+    FrameWorkers frame_workers;  // commit thread
+    // Of what was compressed since the mount: blocks of files, and blocks that they became.
+    std::atomic<uint64_t> compressed_file_blocks{0}, compressed_blocks{0};
     Event flush_done;  // some inode may have no flushing blocks any more
     std::atomic<int64_t> reserved_blocks{0};  // by fallocate
     // With data that a failed commit or flush left in memory: reads find it there. Commit thread.

@@ -2,9 +2,11 @@
 #include "fs/files/flush.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "fs/files/extents.h"
 #include "fs/files/flush_parts.h"
+#include "fs/files/flush_stream.h"
 #include "fs/txn/group_planning.h"
 #include "fs/txn/no_wait.h"
 
@@ -15,32 +17,34 @@ namespace {
 // Data written before its extents are recorded: bounds memory held twice and the latency of write_rows().
 constexpr uint64_t kPartBlocks = 32 * kMiB / kBlockBytes;
 
-std::vector<Piece> pieces_of(const FlushBatch& batch)
+// All processors: the commit thread mostly waits for members meanwhile.
+size_t frame_thread_count()
 {
-    std::vector<Piece> pieces;
-    for (const Ref<Inode>& inode : batch.inodes) {
-        MutexLock lock(inode->mutex);
-        for (const auto& [file_block, extent] : inode->flushing.extents())
-            pieces.push_back({inode, file_block, extent});
-    }
-    return pieces;
+    constexpr size_t kThreadsMax = 16;
+    return std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kThreadsMax);
 }
 
 }  // namespace
 
-void extend_runs(std::vector<MappedRun>& runs, const Piece& piece, uint64_t file_block, VolumeAddress address,
-                 Generation generation)
+void extend_runs(const Array& array, std::vector<MappedRun>& runs, const SourceBlock& block,
+                 VolumeAddress address, Generation generation)
 {
+    if (Frame* const frame = block.frame) {
+        frame->places[block.index] = address;
+        if (++frame->placed == frame->stored_blocks())
+            runs.push_back({block.inode, frame->extent(array, generation)});
+        return;
+    }
     if (!runs.empty()) {
         MappedRun& last = runs.back();
-        if (last.inode == piece.inode.get() && last.extent.end() == file_block &&
+        if (last.inode == block.inode && last.extent.end() == block.file_block && !last.extent.compressed() &&
             last.extent.block_count < kMaxExtentBlocks &&
             last.extent.address + uint64_t{last.extent.block_count} * kBlockBytes == address) {
             ++last.extent.block_count;
             return;
         }
     }
-    runs.push_back({piece.inode.get(), {file_block, 1, ExtentKind::kData, address, generation}});
+    runs.push_back({block.inode, {block.file_block, 1, ExtentKind::kData, address, generation}});
 }
 
 Status write_regions(Store& store, Transaction& transaction, std::span<const RegionWrite> writes)
@@ -85,6 +89,13 @@ std::vector<RowRegion> split_region(const RowRegion& region, uint64_t blocks_max
         parts.push_back(part);
     }
     return parts;
+}
+
+Files::Files(Store& trees)
+    : store(trees),
+      inodes(trees.items, trees.changes.counter()),
+      frame_workers(trees.options.manual_commit ? 0 : frame_thread_count())
+{
 }
 
 FlushBatch begin_flush(Files& files, View view, FlushHost& host)
@@ -150,7 +161,7 @@ Status record_run(Files& files, FlushBatch& batch, const MappedRun& run, int64_t
         runs_more = inode.flushing.run_count() - runs;
     }
     // A reserved block was counted when fallocate reserved it.
-    const int64_t delta = int64_t{run.extent.block_count} - static_cast<int64_t>(removed.data_blocks) -
+    const int64_t delta = int64_t{run.extent.stored_blocks()} - static_cast<int64_t>(removed.data_blocks) -
                           static_cast<int64_t>(removed.reserved_blocks);
     CW_TRY(adjust_data_blocks(files.store, transaction, batch.view, inode, delta));
     if (removed.reserved_blocks != 0)
@@ -231,10 +242,9 @@ Status write_in_rows(Files& files, FlushBatch& batch, std::span<const RowRegion>
             RegionWrite& rows = writes.emplace_back(part);
             block_count += part.block_count();
             for (uint64_t i = 0; i < part.used_blocks; ++i) {
-                const Piece* piece;
-                uint64_t file_block;
-                rows.blocks[i] = source.next(piece, file_block);
-                extend_runs(runs, *piece, file_block, part.block_address(i), batch.generation);
+                const SourceBlock block = source.next();
+                rows.blocks[i] = block.memory;
+                extend_runs(files.store.volume.array(), runs, block, part.block_address(i), batch.generation);
             }
         }
     return writes.empty() ? Status() : write();
@@ -253,18 +263,29 @@ Status record_runs(Files& files, FlushBatch& batch, std::span<const MappedRun> r
 
 namespace {
 
+// What `stream` has at hand.
+Status write_window(Files& files, FlushBatch& batch, FlushStream& stream)
+{
+    Store& store = files.store;
+    const uint64_t block_count = stream.stored_blocks();
+    Placement placement;
+    CW_TRY(place_blocks(store, block_count, blocks_to_join(store, block_count), batch.transaction->id,
+                        placement));
+    refresh_budget(store, stream.file_blocks());
+    CW_TRY(write_in_rows(files, batch, placement.regions, kPartBlocks, stream));
+    return write_into_partial_rows(files, batch, placement.partial_rows, stream);
+}
+
 Status write_batch(Files& files, FlushBatch& batch)
 {
     batch.generation = files.store.volume.superblock().generation.next();
-    Placement placement;
-    CW_TRY(place_blocks(files.store, batch.block_count, blocks_to_join(files.store, batch.block_count),
-                        batch.transaction->id, placement));
-    refresh_budget(files.store, batch.block_count);
     batch.transaction->dirty = true;
-    const std::vector<Piece> pieces = pieces_of(batch);
-    BlockStream stream(pieces);
-    CW_TRY(write_in_rows(files, batch, placement.regions, kPartBlocks, stream));
-    CW_TRY(write_into_partial_rows(files, batch, placement.partial_rows, stream));
+    FlushStream stream(files, batch.inodes);
+    while (stream.next_window()) {
+        if (stream.has_frames())
+            files.store.volume.note_frames();
+        CW_TRY(write_window(files, batch, stream));
+    }
     files.flush_done.announce();
     return {};
 }

@@ -15,9 +15,7 @@ namespace {
 constexpr size_t kSliceBlocks = 2048;
 
 struct PlacedBlock {
-    const Piece* piece;
-    uint64_t file_block;
-    const std::byte* memory;
+    SourceBlock block;
     VolumeAddress address;
 };
 
@@ -31,13 +29,7 @@ Status free_physical(Store& store, TransactionId transaction, std::span<const Pl
 class PlacedBlocks final : public BlockSource {
 public:
     explicit PlacedBlocks(std::span<const PlacedBlock> blocks) : blocks_(blocks) { }
-    const std::byte* next(const Piece*& piece, uint64_t& file_block) override
-    {
-        const PlacedBlock& block = blocks_[next_++];
-        piece = block.piece;
-        file_block = block.file_block;
-        return block.memory;
-    }
+    SourceBlock next() override { return blocks_[next_++].block; }
 
 private:
     const std::span<const PlacedBlock> blocks_;
@@ -83,12 +75,13 @@ Status write_once(Files& files, FlushBatch& batch, std::span<const PlacedBlock> 
     const WriteOrigin origin{batch.generation, files.store.volume.log_epoch(), &sink};
     std::vector<BlockWrite> writes;
     for (const PlacedBlock& block : blocks)
-        writes.push_back({block.address, 1, block.memory, {}});
+        writes.push_back({block.address, 1, block.block.memory, {}});
     files.store.volume.array().write_blocks(writes, origin).ignore();  // each has its own result
     for (size_t i = 0; i < blocks.size(); ++i) {
         const PlacedBlock& block = blocks[i];
         if (writes[i].result.ok())
-            extend_runs(outcome.written, *block.piece, block.file_block, block.address, batch.generation);
+            extend_runs(files.store.volume.array(), outcome.written, block.block, block.address,
+                        batch.generation);
         else if (writes[i].result == Status(Err::kNoSpace))
             outcome.waiting.push_back(block);
         else if (writes[i].result == Status(Err::kTooManyFaults))
@@ -132,15 +125,12 @@ Status write_slice(Files& files, FlushBatch& batch, std::vector<PlacedBlock> blo
 }  // namespace
 
 Status write_into_partial_rows(Files& files, FlushBatch& batch, std::span<const BlockRun> runs,
-                               BlockStream& stream)
+                               BlockSource& stream)
 {
     std::vector<PlacedBlock> blocks;
     for (const BlockRun& run : runs) {
         for (uint32_t i = 0; i < run.block_count; ++i) {
-            PlacedBlock block{};
-            block.memory = stream.next(block.piece, block.file_block);
-            block.address = run.address + uint64_t{i} * kBlockBytes;
-            blocks.push_back(block);
+            blocks.push_back({stream.next(), run.address + uint64_t{i} * kBlockBytes});
             if (blocks.size() == kSliceBlocks) {
                 CW_TRY(write_slice(files, batch, std::move(blocks)));
                 blocks.clear();

@@ -8,56 +8,36 @@
 
 #include "fs/files/extents.h"
 #include "fs/files/flush.h"
+#include "fs/files/frames.h"
 
 namespace cowraid {
 
-// A run of dirty blocks of one file.
-struct Piece {
-    Ref<Inode> inode;
-    uint64_t file_block;
-    DirtyExtent extent;
+// A block to be written, and where it belongs.
+struct SourceBlock {
+    const std::byte* memory = nullptr;
+    Inode* inode = nullptr;
+    uint64_t file_block = 0;  // of a block that is stored as it is
+    Frame* frame = nullptr;  // or else the frame that it is a block of
+    uint32_t index = 0;  // which one
 };
 
-// Hands out blocks to be written, one after another: the memory of the next, and where it belongs.
+// Hands out blocks to be written, one after another.
 class BlockSource {
 public:
     virtual ~BlockSource() = default;
-    virtual const std::byte* next(const Piece*& piece, uint64_t& file_block) = 0;
+    virtual SourceBlock next() = 0;
 };
 
-// Of all pieces.
-class BlockStream final : public BlockSource {
-public:
-    explicit BlockStream(const std::vector<Piece>& pieces) : pieces_(pieces) { }
-
-    const std::byte* next(const Piece*& piece, uint64_t& file_block) override
-    {
-        piece = &pieces_[piece_];
-        file_block = piece->file_block + block_;
-        const std::byte* memory = piece->extent.block(block_);
-        if (++block_ == piece->extent.block_count) {
-            ++piece_;
-            block_ = 0;
-        }
-        return memory;
-    }
-
-private:
-    const std::vector<Piece>& pieces_;
-    size_t piece_ = 0;
-    uint32_t block_ = 0;
-};
-
-// A contiguous run of one file at contiguous addresses.
+// An extent to be recorded.
 struct MappedRun {
     Inode* inode;
     FileExtent extent;
 };
 
-// Adds a block to the runs, joined to the last one where it continues it. All are of one block group:
-// addresses of two may be neighbours.
-void extend_runs(std::vector<MappedRun>& runs, const Piece& piece, uint64_t file_block, VolumeAddress address,
-                 Generation generation);
+// Adds a block that got a place to the runs, joined to the last one where it continues it; a frame when all
+// its blocks have one. All that are joined are of one block group: addresses of two may be neighbours.
+void extend_runs(const Array& array, std::vector<MappedRun>& runs, const SourceBlock& block,
+                 VolumeAddress address, Generation generation);
 // Puts the runs into their files' mappings and drops their blocks from memory.
 Status record_runs(Files& files, FlushBatch& batch, std::span<const MappedRun> runs);
 
@@ -83,6 +63,6 @@ Status place_blocks(Store& store, uint64_t block_count, uint64_t join_first, Tra
 // row cannot take, because too much of it is lost, goes into free rows, and where there are none into other
 // partial rows.
 Status write_into_partial_rows(Files& files, FlushBatch& batch, std::span<const BlockRun> runs,
-                               BlockStream& stream);
+                               BlockSource& stream);
 
 }  // namespace cowraid

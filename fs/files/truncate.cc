@@ -16,8 +16,8 @@ namespace cowraid {
 
 namespace {
 
-// Extents one operation may remove.
-constexpr uint32_t kPieceExtents = 256;
+// Runs of stored blocks one operation may remove, but for those of the last extent.
+constexpr uint32_t kPieceRuns = 256;
 
 // The stored content of the block the new end falls into, and a place for what stays of it.
 struct LastBlock {
@@ -53,7 +53,7 @@ Result<uint64_t> piece_start(Store& store, const View& view, InodeNumber inode, 
 {
     uint64_t start = end;
     uint64_t freed = 0;
-    for (uint32_t count = 0; count < kPieceExtents && freed < kFreedBlocksMax; ++count) {
+    for (size_t runs = 0; runs < kPieceRuns && freed < kFreedBlocksMax;) {
         Key found;
         ItemBytes payload;
         const Status status = store.items.last_at_or_before(view, extent_key(inode, start - 1),
@@ -68,6 +68,7 @@ Result<uint64_t> piece_start(Store& store, const View& view, InodeNumber inode, 
         if (start <= floor)
             return floor;
         freed += extent.block_count;
+        runs += std::max<size_t>(1, extent.frame.size());
     }
     return start;
 }
@@ -112,7 +113,7 @@ Result<Progress> resize_piece(Files& files, const Ref<Inode>& inode, uint64_t ne
                               CutEnd& cut, const Caller& caller)
 {
     Operation operation(files.store);
-    CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceExtents + 2, 1,
+    CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceRuns + kFrameBlocksMax + 2, 1,
                            kFreedBlocksMax + 2 * kMaxExtentBlocks));
     MutexLock lock(inode->mutex);
     if (inode->removed)

@@ -87,11 +87,23 @@ void DamagedFileSearch::item(const Key& key, std::span<const std::byte> payload)
     file_.inode = {key.object};
     const Result<FileExtent> extent = decode_extent(key.offset / kBlockBytes, payload);
     std::vector<RemappedRun> runs;
-    if (!extent.ok() || extent->kind != ExtentKind::kData || extent->block_count > blocks_left_)
+    if (!extent.ok() || extent->kind != ExtentKind::kData)
         return;
-    blocks_left_ -= extent->block_count;
-    if (!remap_.resolve(view_, extent->address, extent->block_count, runs).ok())
+    const uint32_t walked_blocks = extent->compressed() ? 1 : extent->block_count;
+    if (walked_blocks > blocks_left_)
         return;
+    blocks_left_ -= walked_blocks;
+    for (const StoredRun& stored : extent->stored_runs())
+        if (!remap_.resolve(view_, stored.address, stored.block_count, runs).ok())
+            return;
+    if (extent->compressed()) {
+        const bool lost = std::any_of(runs.begin(), runs.end(), [&](const RemappedRun& run) {
+            return next_lost(run.physical, run.block_count).count > 0;
+        });
+        if (lost)
+            add_lost(extent->file_block, extent->block_count);
+        return;
+    }
     uint64_t file_block = extent->file_block;
     for (const RemappedRun& run : runs) {
         uint64_t done = 0;
@@ -99,15 +111,19 @@ void DamagedFileSearch::item(const Key& key, std::span<const std::byte> payload)
             const LostBlocks found = next_lost(run.physical + done * kBlockBytes, run.block_count - done);
             if (found.count == 0)
                 break;
-            const uint64_t first = (file_block + done + found.first) * kBlockBytes;
-            if (file_.blocks == 0)
-                file_.range.first = first;
-            file_.blocks += found.count;
-            file_.range.last = first + found.count * kBlockBytes - 1;
+            add_lost(file_block + done + found.first, found.count);
             done += found.first + found.count;
         }
         file_block += run.block_count;
     }
+}
+
+void DamagedFileSearch::add_lost(uint64_t file_block, uint64_t block_count)
+{
+    if (file_.blocks == 0)
+        file_.range.first = file_block * kBlockBytes;
+    file_.blocks += block_count;
+    file_.range.last = (file_block + block_count) * kBlockBytes - 1;
 }
 
 void DamagedFileSearch::end()

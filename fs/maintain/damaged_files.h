@@ -55,6 +55,7 @@ private:
     // The first lost ones within so many blocks; count 0: none.
     virtual LostBlocks next_lost(VolumeAddress physical, uint64_t block_count) = 0;
     virtual void found(const DamagedFile& file) = 0;
+    void add_lost(uint64_t file_block, uint64_t block_count);
 
     const RemapLookup& remap_;
     const View& view_;

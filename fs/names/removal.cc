@@ -34,7 +34,7 @@ Result<Progress> erase_items(Names& names, Operation& operation, Inode& inode, U
     const Key last{inode.number.value, UINT8_MAX, UINT64_MAX};
     ExtentEditor editor(names.files, operation.transaction(), view, inode);
     ItemScan scan(names.store.items, view, first, last);
-    for (uint32_t count = 0; count < kErasedItemsMax && removed.data_blocks < kFreedBlocksMax; ++count) {
+    for (size_t count = 0; count < kErasedItemsMax && removed.data_blocks < kFreedBlocksMax; ++count) {
         const Status status = scan.next();
         if (status.err() == Err::kNotFound)
             return Progress::kDone;
@@ -42,6 +42,7 @@ Result<Progress> erase_items(Names& names, Operation& operation, Inode& inode, U
         if (scan.key().type == static_cast<uint8_t>(ItemType::kExtent)) {
             CW_ASSIGN(FileExtent extent, decode_extent(scan.key().offset / kBlockBytes, scan.value()));
             CW_TRY(editor.unmap(extent.file_block, extent.block_count, removed));
+            count += extent.compressed() ? extent.frame.size() - 1 : 0;
         }
         names.removed_bytes += scan.value().size();
         operation.erase(scan.key());
@@ -60,7 +61,7 @@ Result<Progress> remove_piece(Names& names, Inode& inode)
 {
     CW_TRY(wait_for_flush(names.files, inode));
     Operation operation(names.store);
-    CW_TRY(operation.begin(Operation::Kind::kShrink, kErasedItemsMax + 4, 0,
+    CW_TRY(operation.begin(Operation::Kind::kShrink, kErasedItemsMax + kFrameBlocksMax + 4, 0,
                            kFreedBlocksMax + kMaxExtentBlocks));
     // Looked at before the inode's lock, which ranks higher: an inode without names gains no references.
     const bool remembered = names.files.inodes.remembered(inode.number);

@@ -30,13 +30,17 @@ namespace cowraid {
 // Options of the mount that a remount may change. Thread-safe.
 struct LiveOptions {
     explicit LiveOptions(const MountOptions& options)
-        : access_time(options.access_time), commit_seconds(options.commit_seconds), clean(options.clean)
+        : access_time(options.access_time),
+          commit_seconds(options.commit_seconds),
+          clean(options.clean),
+          compression(options.compression)
     {
     }
 
     std::atomic<AccessTime> access_time;
     std::atomic<uint32_t> commit_seconds;
     std::atomic<bool> clean;
+    std::atomic<CompressionChoice> compression;
 };
 
 struct Store {

@@ -10,6 +10,15 @@ namespace cowraid {
 
 enum class AccessTime : uint8_t { kRelative, kNever, kStrict };
 
+// How what is written from now on is compressed. Aligned so that it is read and changed in one step.
+struct alignas(4) CompressionChoice {
+    bool on = false;
+    bool force = false;  // also what a sample says is incompressible
+    int8_t level = 3;  // kZstdLevelMin..kZstdLevelMax
+
+    bool operator==(const CompressionChoice&) const = default;
+};
+
 // Why a volume is only read, and what to do about it. Empty: it may be written.
 struct ReadOnlyReason {
     std::string text, step;
@@ -28,6 +37,7 @@ struct MountOptions {
     bool drop_fsync_log = false;
     AccessTime access_time = AccessTime::kRelative;
     uint32_t commit_seconds = 5;  // 1..300
+    CompressionChoice compression;
     uint64_t dirty_bytes_max = 256 * kMiB;  // writers wait above it
     uint64_t node_cache_bytes = 128 * kMiB;
     // Writes into rows that hold other blocks: how, and from what share of used space on (negative: where

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "format/extent_codec.h"
 #include "format/items.h"
 
 namespace cowraid {
@@ -82,15 +83,20 @@ NodeBound node_bound(const MetadataRoom& room, const PendingChanges& pending)
     const uint64_t in_stripes = std::min(pending.data_blocks, room.stripe_blocks);
     const uint64_t in_partial_rows = pending.data_blocks - in_stripes;
     const uint64_t stripes = divide_up(in_stripes, room.blocks_per_stripe);
+    // Compressed extents: new ones; those that a run cuts at its two ends, or of which it takes the last
+    // part.
+    const uint64_t fresh_frames = room.has_frames ? pending.data_blocks / kFrameBlocksMax : 0;
+    const uint64_t cut_frames = room.has_frames ? 2 * pending.data_runs : 0;
+    const uint64_t frame_runs = cut_frames * (kFrameBlocksMax - 1);
 
     // File tree. A run cuts an extent in two and adds itself, in one leaf, or replaces neighbours.
-    const uint64_t pieces = 2 * pending.data_runs + in_partial_rows + 2 * stripes;
+    const uint64_t pieces = 2 * pending.data_runs + in_partial_rows + 2 * stripes + fresh_frames;
     const uint64_t touched = pending.entries + pending.data_runs + pending.data_blocks / 16;
     const uint64_t copied = std::min(touched, room.used_nodes);
     const uint64_t moved_nodes = std::min(pending.moved_nodes, room.used_nodes);
     const uint64_t above = std::min(3 * (copied + moved_nodes), room.used_nodes / kMinChildren + 4);
-    const uint64_t fresh =
-        nodes_for(pending.bytes + kItemOverheadBytes * pending.entries + kExtentItemBytes * pieces);
+    const uint64_t fresh = nodes_for(pending.bytes + kItemOverheadBytes * pending.entries +
+                                     kExtentItemBytes * pieces + sizeof(DiskExtentRun) * frame_runs);
     const uint64_t file = 2 * copied + moved_nodes + above + with_inner_nodes(fresh) + kFilePathNodes;
 
     // Checksum tree: windows of a stripe are neighbours; a block in a partial row has one, and so have its
@@ -119,7 +125,7 @@ NodeBound node_bound(const MetadataRoom& room, const PendingChanges& pending)
                                    std::min(2 * joined, space_leaves(room.address_blocks)));
 
     // Remap tree: what a place was called, and what the name stood for, go with a block that was moved.
-    const uint64_t freed = room.has_moved_blocks ? pending.data_blocks + pending.freed_runs : 0;
+    const uint64_t freed = room.has_moved_blocks ? pending.data_blocks + pending.freed_runs + frame_runs : 0;
     const uint64_t moves = std::min(pending.remap_windows + 2 * freed, room.used_nodes);
     const uint64_t moved = moves + std::min(3 * moves, room.used_nodes / kMinChildren + 4) +
                            with_inner_nodes(nodes_for(pending.remap_bytes));
@@ -130,7 +136,8 @@ NodeBound node_bound(const MetadataRoom& room, const PendingChanges& pending)
         emptied == 0 ? 0 : emptied + std::min(3 * emptied, room.used_nodes / kMinChildren + 4);
 
     // Free-space tree: windows of what is taken and freed, and of the nodes themselves.
-    const uint64_t data_windows = stripes + 2 * in_partial_rows + pending.data_blocks + pending.freed_runs;
+    const uint64_t data_windows =
+        stripes + 2 * in_partial_rows + pending.data_blocks + pending.freed_runs + frame_runs;
     const uint64_t space =
         std::min(2 * data_windows, space_leaves(room.address_blocks)) +
         std::min(2 * (file + sums + moved + replaced), space_leaves(room.node_address_blocks)) +

@@ -46,6 +46,7 @@ struct MetadataRoom {
     uint64_t log_rows = UINT64_MAX;  // for which the write-intent log has room between two commits
     uint64_t nodes_per_row = 1;  // side by side in the rows of one node, in the widest group
     bool has_moved_blocks = false;  // freeing one changes the remap tree
+    bool has_frames = false;  // files have compressed extents, or will
 };
 
 // Blocks of nodes that a commit of `pending` takes at most: copies of what it changes, halves of nodes that

@@ -146,6 +146,7 @@ void Volume::begin_with(Superblock superblock)
     generation_.store(committed_.generation.value);
     log_epoch_.store(committed_.log_epoch);
     may_have_moved_blocks_.store((committed_.incompat_features & feature_bit("remap")) != 0);
+    may_have_frames_.store((committed_.incompat_features & feature_bit("zstd")) != 0);
     MutexLock lock(mutex_);
     shown_ = committed_;
 }
@@ -310,6 +311,18 @@ Status Volume::plan_group(uint32_t content, SlotMembers members, Slots slots, Al
     map_changed_ = true;
     forget_potential();
     return {};
+}
+
+void Volume::note_frames()
+{
+    commit_thread_.assert_here();
+    next_.incompat_features |= feature_bit("zstd");
+    may_have_frames_.store(true, std::memory_order_relaxed);
+}
+
+bool Volume::may_have_frames() const
+{
+    return may_have_frames_.load(std::memory_order_relaxed);
 }
 
 bool Volume::may_have_moved_blocks() const

@@ -109,6 +109,9 @@ public:
     [[nodiscard]] bool may_remove_member(MemberId id) const;
     // Whether the superblock says so: a remap tree may be there.
     [[nodiscard]] bool may_have_moved_blocks() const;
+    // Files may have compressed extents from the next commit on. Commit thread.
+    void note_frames();
+    [[nodiscard]] bool may_have_frames() const;
     // Of dropped data groups whose slots return with the next commit.
     [[nodiscard]] uint64_t dropped_blocks() const;
     // Blocks that unallocated slots could still hold as `content`; as data, beside what is kept for metadata.
@@ -504,7 +507,8 @@ private:
 
     // MountOptions::half, until a majority is in service again.
     std::atomic<bool> half_{false};
-    std::atomic<bool> may_have_moved_blocks_{false};  // what the incompatible features of next_ say
+    // What the incompatible features of next_ say.
+    std::atomic<bool> may_have_moved_blocks_{false}, may_have_frames_{false};
     std::atomic<uint64_t> generation_{0}, log_epoch_{0};  // of committed_
     std::atomic<bool> has_caught_up_{false};  // caught_up_, or flushed
 

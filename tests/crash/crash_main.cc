@@ -32,6 +32,7 @@ enum Option {
     kStates = 'n',
     kShard = 'x',
     kMutants = 'M',
+    kCompress = 'Z',
     kJoin = 'j',
     kClean = 'c',
     kReturningMembers = 'r',
@@ -82,6 +83,9 @@ error_t parse_option(int key, char* text, argp_state* state)
     case kMutants:
         arguments.mutants = true;
         arguments.only_mutant = text == nullptr ? 0 : static_cast<uint32_t>(strtoul(text, nullptr, 10));
+        return 0;
+    case kCompress:
+        arguments.crash.compress = true;
         return 0;
     case kJoin:
         arguments.crash.join_rows = true;
@@ -158,6 +162,10 @@ int run_once(const CrashOptions& options)
     }
     if (options.join_rows && (report.joined_blocks == 0 || report.recovered_rows == 0)) {
         printf("no row was written in place: nothing was tested\n");
+        return 1;
+    }
+    if (options.compress && report.compressed_blocks == 0) {
+        printf("nothing was compressed: nothing was tested\n");
         return 1;
     }
     if (options.shape.intent_log_bytes != 0 && report.checksum_commits < options.commits / 4) {
@@ -282,6 +290,7 @@ int main(int argc, char** argv)
         {"scrub", kScrub, nullptr, 0, "members rot and are scrubbed all the time", 0},
         {"spares", kSpares, nullptr, 0, "members fail, and spares take their places, all the time", 0},
         {"log-blocks", kLogBlocks, "N", 0, "blocks of the write-intent log of each member", 0},
+        {"compress", kCompress, nullptr, 0, "compress files, of which most can be", 0},
         {"join", kJoin, nullptr, 0, "write into rows that hold committed blocks", 0},
         {"catch-up", kCatchUp, nullptr, 0, "members come back, and what they missed is written to them", 0},
         {"by-order", kByOrder, nullptr, 0, "members come back, and one leaves and comes back while mounted",

@@ -134,6 +134,7 @@ Result<std::unique_ptr<Filesystem>> Replay::open_recording(const std::vector<uin
             devices.push_back(std::make_unique<BorrowedDevice>(*recorded_[i]));
     MountOptions options = manual_options();
     options.join_above = options_.join_rows ? 0 : -1;
+    options.compression = {.on = options_.compress, .level = 1};
     options.degraded = !absent.empty();
     options.spare_seconds = 0;
     std::string why;
@@ -146,6 +147,7 @@ Result<std::unique_ptr<Filesystem>> Replay::open_recording(const std::vector<uin
 void Replay::note_counts(Filesystem& fs)
 {
     const VolumeInfo info = fs.info();
+    report_.compressed_blocks += fs.files.compressed_blocks;
     report_.joined_blocks += info.joined_blocks;
     report_.checksum_commits += info.checksum_commits;
     report_.moved_blocks += info.moved_blocks;
@@ -201,6 +203,7 @@ Status Replay::record()
     orders_.emplace(options_, prng_, recorded_, report_);
     CW_ASSIGN(std::unique_ptr<Filesystem> fs, open_recording({}));
     Workload workload(*fs, options_.seed, *this);
+    workload.write_text(options_.compress);
     snapshots_.push_back({});
     acknowledge("mounted");
     for (uint32_t commit = 1; commit <= options_.commits; ++commit) {

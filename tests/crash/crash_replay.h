@@ -34,12 +34,14 @@ struct CrashOptions {
     // are written in place: where such a write is torn, what rots besides is lost.
     bool scrub = false;
     bool spares = false;  // a member fails, a spare takes its place and catches up, all the time
+    bool compress = false;  // files are compressed, and most of what is written can be
     bool join_rows = false;  // data goes into rows that hold committed blocks wherever there are some
 };
 
 struct CrashReport {
     uint64_t instants = 0, states = 0, duplicates = 0, losses = 0, checks = 0, torn_states = 0;
     uint64_t exhaustive_instants = 0;  // all subsets of unflushed writes were tried
+    uint64_t compressed_blocks = 0;
     uint64_t joined_blocks = 0, recovered_rows = 0, checksum_commits = 0;
     uint64_t moved_blocks = 0, emptied_groups = 0;
     uint64_t fsync_records = 0, replayed_records = 0;

@@ -7,6 +7,7 @@
 
 #include "base/checksum.h"
 #include "format/items.h"
+#include "tests/support/bytes.h"
 #include "tests/support/name_sink.h"
 
 namespace cowraid::test {
@@ -58,7 +59,10 @@ Status Workload::write()
     std::vector<std::byte>& content = files_[name];
     const uint64_t offset = prng_.below(content.size() + 1);
     std::vector<std::byte> data(1 + prng_.below(prng_.chance(1, 5) ? 90000 : 6000));
-    prng_.fill(data.data(), data.size());
+    if (text_ && prng_.chance(3, 4))
+        fill_text(prng_, data);
+    else
+        prng_.fill(data.data(), data.size());
     if (offset + data.size() <= kMaxFileBytes) {
         CW_TRY(fs_->files.write(found->inode, offset, data, {}, {}));
         note_commit();

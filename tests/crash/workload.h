@@ -38,6 +38,9 @@ public:
     // The same volume, mounted again.
     void use(Filesystem& fs);
 
+    // Most of what is written from now on can be compressed.
+    void write_text(bool on) { text_ = on; }
+
     // A few random operations. None may fail: nothing is wrong with the members here.
     Status change();
     // Makes a file that needs new block groups, so that the next commit changes the map; and removes it.
@@ -55,6 +58,7 @@ private:
 
     CommitWatcher& watcher_;
     Filesystem* fs_ = nullptr;
+    bool text_ = false;
     Prng prng_;
     std::map<std::string, std::vector<std::byte>> files_;
     uint64_t commits_ = 0;

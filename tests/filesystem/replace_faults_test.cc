@@ -9,7 +9,7 @@ using namespace cowraid::test;
 
 namespace {
 
-using State = ReplaceStatus::State;
+using ReplaceState = ReplaceStatus::State;
 constexpr VolumeShape kThree{3, kMemberBytes, ProfileId::kRaid5, ProfileId::kRaid1, 16 * kKiB};
 constexpr VolumeShape kTwo{2, kMemberBytes, ProfileId::kRaid1, ProfileId::kRaid1, 16 * kKiB};
 
@@ -19,7 +19,7 @@ void copy_all(SimVolume& volume)
     Replace& replace = volume.fs().committer.replace;
     for (int step = 0; step < 2000 && replace.status().groups_copied < replace.status().groups_total; ++step)
         volume.fs().replace_step();
-    REQUIRE(replace.status().state == State::kRunning);
+    REQUIRE(replace.status().state == ReplaceState::kRunning);
 }
 
 // Both copies of the superblock, or the second one.
@@ -109,14 +109,14 @@ TEST_CASE("replace: a member that is taken away is waited for while it has what 
         const uint64_t commits = fs.volume->generation().value;
         const ReplaceStatus status = run(volume);
         (copied ? taken : waited) += 1;
-        CHECK(status.state == (copied ? State::kFinished : State::kWaiting));
+        CHECK(status.state == (copied ? ReplaceState::kFinished : ReplaceState::kWaiting));
         if (!copied) {
             CHECK(status.text.find("cowraid device online") != std::string::npos);
             CHECK(fs.volume->generation().value == commits);
             change_one(fs, prng, contents);
             REQUIRE(fs.step(true).ok());
             REQUIRE(fs.committer.online_member(kSource, nullptr, why).ok());
-            CHECK(run(volume).state == State::kFinished);
+            CHECK(run(volume).state == ReplaceState::kFinished);
         }
         CHECK(is_member(volume, device));
         for (int step = 0; step < 1000 && fs.catch_up_step().ok(); ++step)
@@ -149,7 +149,7 @@ TEST_CASE("replace: with another member away it ends, or is cancelled, as ever")
             if (cancelled)
                 CHECK_MESSAGE(fs.committer.replace.cancel(why).ok(), why);
             const uint64_t commits = fs.volume->generation().value;
-            CHECK(run(volume).state == (cancelled ? State::kCancelled : State::kFinished));
+            CHECK(run(volume).state == (cancelled ? ReplaceState::kCancelled : ReplaceState::kFinished));
             CHECK(fs.volume->generation().value < commits + 40);
             CHECK(is_member(volume, cancelled ? kSourceDevice : device));
             change_one(fs, prng, contents);
@@ -236,7 +236,7 @@ TEST_CASE("replace: a member that could not be erased is left out, also where it
         const uint32_t device = start(volume);
         copy_all(volume);
         fail_rings(volume, kSourceDevice, 0, rings);
-        const bool finished = run(volume).state == State::kFinished;
+        const bool finished = run(volume).state == ReplaceState::kFinished;
         volume.power_cut(prng);
         volume.cable(kSourceDevice).remove_all_rules();
         if (!finished || !read_rings(*volume.borrow_one(kSourceDevice)).ok())
@@ -287,7 +287,7 @@ TEST_CASE("replace: the figures of one replacement are not those of the one befo
     spoil(volume, prng, kSourceDevice, kGroupData, kMiB, 5);
     start(volume);
     const ReplaceStatus first = run(volume);
-    CHECK(first.state == State::kFinished);
+    CHECK(first.state == ReplaceState::kFinished);
     CHECK(first.copy.repaired > 0);
     start(volume);
     CHECK(volume.fs().committer.replace.status().copy.bytes_done == 0);
@@ -338,7 +338,7 @@ TEST_CASE(
                 CHECK_FALSE(volume.fs().volume->read_only_advised());
             }
             require_contents(volume.fs(), contents);
-            CHECK(run(volume).state == State::kFinished);
+            CHECK(run(volume).state == ReplaceState::kFinished);
             CHECK(is_member(volume, device));
             for (int step = 0; step < 1000 && volume.fs().catch_up_step().ok(); ++step)
                 if (step % 8 == 7)
@@ -372,11 +372,11 @@ TEST_CASE("replace: who is not there is waited for only so long")
                 REQUIRE_MESSAGE(volume.fs().committer.offline_member(id, why).ok(), why);
             const ReplaceStatus status = run(volume);
             if (by_order) {
-                CHECK(status.state == State::kWaiting);
+                CHECK(status.state == ReplaceState::kWaiting);
                 REQUIRE_MESSAGE(volume.fs().committer.online_member(id, nullptr, why).ok(), why);
-                CHECK(run(volume).state == State::kFinished);
+                CHECK(run(volume).state == ReplaceState::kFinished);
             } else {
-                CHECK(status.state == (source ? State::kFinished : State::kFailed));
+                CHECK(status.state == (source ? ReplaceState::kFinished : ReplaceState::kFailed));
             }
             CHECK_FALSE(volume.fs().volume->replacing().active());
             const bool replaced = source || by_order;
@@ -484,7 +484,7 @@ TEST_CASE("replace: a node that cannot be read costs what is not there, and no m
         const ReplaceStatus status = run(volume);
         for (const uint32_t index : faulty)
             volume.cable(index).remove_all_rules();
-        CHECK_MESSAGE(status.state == State::kFinished, status.text);
+        CHECK_MESSAGE(status.state == ReplaceState::kFinished, status.text);
         CHECK(status.copy.unreadable_nodes == 1);
         CHECK(fs.info().damaged_node_blocks == kNodeBlocks);
         CHECK(members.path(source) == "member" + std::to_string(spares[0] + 1));
@@ -553,7 +553,7 @@ TEST_CASE(
         if (is_member(volume, device))
             break;
         ++failures;
-        CHECK(status.state == State::kFailed);
+        CHECK(status.state == ReplaceState::kFailed);
         CHECK((source_marks(fs) == marks));
         volume.cable(kSourceDevice).remove_all_rules();
         std::string why;
@@ -620,7 +620,7 @@ TEST_CASE("replace: power fails as the successor takes over, and it comes late")
             Filesystem& fs = volume.fs();
             const ReplaceStatus status = fs.committer.replace.status();
             CHECK(status.groups_copied == (source_there ? 0 : status.groups_total));
-            CHECK(run(volume).state == State::kFinished);
+            CHECK(run(volume).state == ReplaceState::kFinished);
             CHECK(is_member(volume, device));
             for (const GroupRecord& group : fs.volume->map().groups)
                 for (const GroupColumn& column : group.columns)
@@ -683,7 +683,7 @@ TEST_CASE("replace: the member and its successor leave one after the other, and 
                 // What came to the source alone is nowhere else.
                 CHECK((!copied || order == "target"));
                 CHECK((copied || order != "target" || !source_first));
-                CHECK(run(volume).state == State::kFinished);
+                CHECK(run(volume).state == ReplaceState::kFinished);
                 CHECK(is_member(volume, device));
                 fill_lost(fs);
                 const ScrubStatus found = scrub(fs);

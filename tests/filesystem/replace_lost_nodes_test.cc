@@ -10,7 +10,7 @@ using namespace cowraid::test;
 
 namespace {
 
-using State = ReplaceStatus::State;
+using ReplaceState = ReplaceStatus::State;
 
 Contents make_contents(Filesystem& fs, Prng& prng)
 {
@@ -161,7 +161,7 @@ TEST_CASE("replace: with any node lost whose tree no commit needs it ends, and t
         const uint32_t device = start(lost.volume);
         lost.lose();
         const ReplaceStatus status = run(lost.volume);
-        REQUIRE_MESSAGE(status.state == State::kFinished, status.text);
+        REQUIRE_MESSAGE(status.state == ReplaceState::kFinished, status.text);
         CHECK(is_member(lost.volume, device));
         CHECK(status.copy.unreadable_nodes == 1);
         // With a row under parity other blocks of it are lost, too.
@@ -189,7 +189,7 @@ TEST_CASE("replace: a node below a lost one whose only good copy is on the membe
         REQUIRE(spoiled > 50);
         const uint32_t device = start(lost.volume);
         lost.lose();
-        REQUIRE(run(lost.volume).state == State::kFinished);
+        REQUIRE(run(lost.volume).state == ReplaceState::kFinished);
         // As it is: what is wrong on the member is not right on its successor.
         CHECK(lacking(lost.volume, lost.used, kSourceDevice, device) == 0);
         lost.give_back();
@@ -216,7 +216,7 @@ TEST_CASE("replace: below a lost node what the member cannot give comes from ano
                                .end = copy.offset + kBlockBytes});
     const uint32_t device = start(lost.volume);
     lost.lose();
-    REQUIRE(run(lost.volume).state == State::kFinished);
+    REQUIRE(run(lost.volume).state == ReplaceState::kFinished);
     CHECK(lacking(lost.volume, lost.used, kSourceDevice, device) == 0);
     require_nothing_lost(lost);
 }
@@ -246,7 +246,7 @@ TEST_CASE("replace: writers go on while blocks are copied as they are, and what 
     }
     REQUIRE(fs.step(true).ok());
     status = fs.committer.replace.status();
-    REQUIRE_MESSAGE(status.state == State::kFinished, status.text);
+    REQUIRE_MESSAGE(status.state == ReplaceState::kFinished, status.text);
     CHECK(is_member(lost.volume, device));
     require_nothing_lost(lost);
 }

@@ -11,7 +11,7 @@ using namespace cowraid::test;
 
 namespace {
 
-using State = ReplaceStatus::State;
+using ReplaceState = ReplaceStatus::State;
 
 std::vector<VolumeAddress> sorted(std::vector<VolumeAddress> addresses)
 {
@@ -33,9 +33,9 @@ TEST_CASE("replace: the successor has everything, and the volume is as redundant
         Contents contents = fill(volume.fs(), prng, 5 * kMiB);
         const uint32_t device = start(volume);
         CHECK(volume.fs().volume->members().path(kSource) == "member2");
-        CHECK(volume.fs().committer.replace.status().state == State::kRunning);
+        CHECK(volume.fs().committer.replace.status().state == ReplaceState::kRunning);
         const ReplaceStatus status = run(volume);
-        CHECK(status.state == State::kFinished);
+        CHECK(status.state == ReplaceState::kFinished);
         CHECK(status.copy.lost == 0);
         CHECK(status.copy.repaired == 0);
         CHECK(status.copy.bytes_done > 0);
@@ -72,7 +72,7 @@ TEST_CASE("replace: writers go on beside it, and what they write is on both")
                 REQUIRE(fs.step(true).ok());
             fs.replace_step();
         }
-        CHECK(fs.committer.replace.status().state == State::kFinished);
+        CHECK(fs.committer.replace.status().state == ReplaceState::kFinished);
         CHECK(is_member(volume, device));
         REQUIRE(fs.step(true).ok());
         require_redundant(volume, contents, kSourceDevice);
@@ -99,7 +99,7 @@ TEST_CASE(
         REQUIRE(seen.state == ScrubState::kFinished);
         const uint32_t device = start(volume);
         const ReplaceStatus status = run(volume);
-        CHECK(status.state == State::kFinished);
+        CHECK(status.state == ReplaceState::kFinished);
         CHECK(is_member(volume, device));
         CHECK(sorted(status.copy.lost_addresses) == sorted(seen.lost_addresses));
         CHECK(status.copy.repaired > 20);
@@ -131,7 +131,7 @@ TEST_CASE("replace: the last good copy of nodes may be on the member")
     const Contents contents = fill(volume.fs(), prng, 5 * kMiB);
     spoil(volume, prng, 3, kGroupSystem, 4 * kMiB, 2000);
     start(volume);
-    CHECK(run(volume).state == State::kFinished);
+    CHECK(run(volume).state == ReplaceState::kFinished);
     volume.cable(3).remove_all_rules();
     require_contents(volume.fs(), contents);
 }
@@ -154,7 +154,7 @@ TEST_CASE("replace: power fails at every write, and one of the two devices is th
                 volume.power().arm(cut);
             std::string why;
             const bool started = start(volume, device, why).ok();
-            const bool finished = started && run(volume).state == State::kFinished;
+            const bool finished = started && run(volume).state == ReplaceState::kFinished;
             if (cut == 0)
                 events = volume.power().events() - begin;
             CHECK((finished || cut > 0));
@@ -182,7 +182,7 @@ TEST_CASE("replace: power fails at every write, and one of the two devices is th
             REQUIRE(volume.fs().step(true).ok());
             if (volume.fs().committer.replace.status().active()) {
                 ++unfinished;
-                CHECK(run(volume).state == State::kFinished);
+                CHECK(run(volume).state == ReplaceState::kFinished);
             }
             require_redundant(volume, contents, is_member(volume, device) ? kSourceDevice : device);
         }
@@ -406,7 +406,7 @@ TEST_CASE("replace: the successor fails at any write, and the volume goes on as 
             CHECK_FALSE(fs.store.service.stopped());
             REQUIRE(fs.step(true).ok());
             ++failures;
-            CHECK((!started || status.state == State::kFailed));
+            CHECK((!started || status.state == ReplaceState::kFailed));
             CHECK_FALSE(fs.volume->replacing().active());
             CHECK(fs.volume->member_table().size() == shape.member_count);
             CHECK_FALSE(fs.volume->degraded());
@@ -446,7 +446,7 @@ TEST_CASE("replace: the member fails between any steps, and its successor takes 
             change_one(fs, prng, contents);
             REQUIRE(fs.step(prng.chance(1, 2)).ok());
             const ReplaceStatus status = run(volume);
-            CHECK(status.state == State::kFinished);
+            CHECK(status.state == ReplaceState::kFinished);
             CHECK(is_member(volume, device));
             for (int step = 0; step < 1000 && fs.catch_up_step().ok(); ++step)
                 if (step % 8 == 7)
@@ -474,7 +474,7 @@ TEST_CASE("replace: while the successor is away the member serves alone, and cop
         const size_t epochs = volume.fs().volume->superblock().epochs.size();
         REQUIRE(volume.unmount().ok());
         mount(volume, manual_options(), {device});
-        CHECK(volume.fs().committer.replace.status().state == State::kWaiting);
+        CHECK(volume.fs().committer.replace.status().state == ReplaceState::kWaiting);
         CHECK_FALSE(volume.fs().volume->degraded());
         CHECK(volume.fs().info().degraded_reason.empty());
         CHECK(volume.fs().volume->superblock().epochs.size() == epochs);
@@ -484,7 +484,7 @@ TEST_CASE("replace: while the successor is away the member serves alone, and cop
         REQUIRE(volume.unmount().ok());
         mount(volume, manual_options());
         CHECK(volume.fs().committer.replace.status().groups_copied == 0);
-        CHECK(run(volume).state == State::kFinished);
+        CHECK(run(volume).state == ReplaceState::kFinished);
         CHECK(is_member(volume, device));
         require_redundant(volume, contents, kSourceDevice);
     }
@@ -499,18 +499,18 @@ TEST_CASE("replace: where nothing is written any more it is paused, and so is a 
     start(volume);
     const BalanceOptions options{.profiles = volume.fs().volume->profiles(), .content = kGroupData};
     REQUIRE(start_balance(volume.fs(), options).ok());
-    CHECK(volume.fs().committer.replace.status().state == State::kRunning);
+    CHECK(volume.fs().committer.replace.status().state == ReplaceState::kRunning);
     CHECK(volume.fs().committer.balance.status().state == BalanceStatus::State::kRunning);
     std::string why;
     REQUIRE(volume.fs().committer.remount(true, why).ok());
     const ReplaceStatus paused = volume.fs().committer.replace.status();
-    CHECK(paused.state == State::kPaused);
+    CHECK(paused.state == ReplaceState::kPaused);
     CHECK(paused.active());
     CHECK_FALSE(paused.text.empty());
     CHECK(volume.fs().committer.balance.status().state == BalanceStatus::State::kPaused);
     REQUIRE(volume.fs().committer.remount(false, why).ok());
     CHECK(volume.fs().committer.balance.status().state == BalanceStatus::State::kRunning);
-    CHECK(run(volume).state == State::kFinished);
+    CHECK(run(volume).state == ReplaceState::kFinished);
     require_contents(volume.fs(), contents);
 }
 
@@ -532,7 +532,7 @@ TEST_CASE("replace: cancelled after any steps, it leaves the member and an empty
             break;
         }
         REQUIRE_MESSAGE(cancelled.ok(), why);
-        CHECK(fs.committer.replace.status().state == State::kCancelled);
+        CHECK(fs.committer.replace.status().state == ReplaceState::kCancelled);
         CHECK_FALSE(fs.replace_step());
         CHECK(read_rings(*volume.borrow_one(device)).err() == Err::kNotFound);
         CHECK(is_member(volume, kSourceDevice));
@@ -561,7 +561,7 @@ TEST_CASE("replace: what cannot be is refused with a reason, and nothing changes
                   .err() == Err::kBusy);
         CHECK(fs.committer.grow_member({member}, why).err() == Err::kBusy);
     }
-    CHECK(run(volume).state == State::kFinished);
+    CHECK(run(volume).state == ReplaceState::kFinished);
     CHECK(is_member(volume, device));
     REQUIRE(fs.committer.balance
                 .start({.profiles = fs.volume->profiles(), .content = kAllContent, .member = kSource}, why)
@@ -634,7 +634,7 @@ TEST_CASE("replace: a plan refuses what the command would, says what it takes, a
             if (in_service) {
                 CHECK(plan_with({1}, kMemberBytes, plan).err() == (by_spare ? Err::kInvalid : Err::kBusy));
                 const ReplaceStatus status = run(volume);
-                CHECK(status.state == State::kFinished);
+                CHECK(status.state == ReplaceState::kFinished);
                 CHECK(status.copy.bytes_done < plan.moved_bytes * 2 + kMiB);
                 CHECK(status.copy.bytes_done + kMiB > plan.moved_bytes / 2);
                 CHECK(committer.replace.rate() == 0);  // too small to tell how long the next one takes
@@ -687,7 +687,7 @@ TEST_CASE("replace: rows of which all blocks were freed are copied while a reade
         }
         REQUIRE_FALSE(offsets.empty());
         const uint32_t device = start(volume);
-        CHECK(run(volume).state == State::kFinished);
+        CHECK(run(volume).state == ReplaceState::kFinished);
         std::vector<std::byte> copied(kBlockBytes), wanted(kBlockBytes);
         for (const uint64_t offset : offsets) {
             volume.member(kSourceDevice).peek(offset, wanted);

@@ -104,7 +104,6 @@ constexpr FreeField kFreeFields[] = {
     {"DiskInode", "parent", "of a removed directory"},
     {"DiskInode", "reserved", "ignored"},
     {"DiskExtent", "generation", "a label"},
-    {"DiskExtent", "reserved1", "ignored"},
     {"DiskDamage", "found_seconds", "a time"},
     {"DiskDamage", "block_count", "which blocks are listed as lost"},
     {"DiskGroupSummary", "reserved", "ignored"},

@@ -8,6 +8,7 @@
 #include "base/buffer.h"
 #include "tests/sim/actor.h"
 #include "tests/sim/compare.h"
+#include "tests/support/bytes.h"
 
 namespace cowraid::test {
 
@@ -55,6 +56,8 @@ std::vector<std::byte> Actor::some_bytes()
     std::vector<std::byte> bytes(size);
     if (prng().chance(1, 10))
         std::fill(bytes.begin(), bytes.end(), static_cast<std::byte>(prng().below(256)));
+    else if (world_.compresses && prng().chance(2, 3))
+        fill_text(prng(), bytes);
     else
         prng().fill(bytes.data(), bytes.size());
     return bytes;

@@ -83,6 +83,7 @@ namespace cowraid::test {
     X(kAbsent, "fault: member absent at mount", 100)                                                         \
     X(kRotBesideScrub, "fault: rot beside a scrub", 500)                                                     \
     X(kFaultHit, "requests hit by a fault", 5000)                                                            \
+    X(kCompressed, "blocks of files compressed", 5000)                                                       \
     X(kCleanStep, "step of the cleaner", 10000)                                                              \
     X(kBalanceStep, "steps of a balance", 5000)                                                              \
     X(kBalanceBegun, "balance begun", 500)                                                                   \

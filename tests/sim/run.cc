@@ -184,6 +184,7 @@ void Run::count_mount()
     world_.events.add(Event::kReconstructed, info.blocks_reconstructed);
     world_.events.add(Event::kRepaired, info.blocks_repaired);
     world_.events.add(Event::kJoinedBlocks, info.joined_blocks);
+    world_.events.add(Event::kCompressed, world_.fs().files.compressed_file_blocks);
     world_.events.add(Event::kMovedBlocks, info.moved_blocks);
     world_.events.add(Event::kEmptiedGroups, info.emptied_groups);
     world_.events.add(Event::kRecoveredRows, info.recovered_rows);
@@ -417,6 +418,7 @@ void Run::mount_again()
     if (prng().chance(1, 2))
         options.join_above = 0;
     options.partial_writes.rmw_level = static_cast<RmwLevel>(prng().below(3));
+    options.compression = {.on = world_.compresses, .level = 1};
     // Spares wait for nobody, or for longer than a run; which of the two is not the clock's business.
     options.spare_seconds = prng().chance(2, 3) ? 0 : options.spare_seconds;
     options.error_budget = 0;

@@ -24,7 +24,7 @@ constexpr uint64_t kOperationBlocksMax = 2 * kMiB / kBlockBytes;
 }  // namespace
 
 World::World(const MachineShape& shape, uint64_t seed, EventCounts& events_of_run)
-    : prng(seed), machine(shape, seed * 1000), events(events_of_run)
+    : prng(seed), compresses(seed % 3 == 0), machine(shape, seed * 1000), events(events_of_run)
 {
 }
 

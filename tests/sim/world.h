@@ -30,6 +30,7 @@ public:
     World(const MachineShape& shape, uint64_t seed, EventCounts& events_of_run);
 
     Prng prng;
+    const bool compresses;  // files, where the volume is not mounted for reading
     Machine machine;
     EventCounts& events;
     Model now;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "tools/mount/compression_option.h"
 
 namespace cowraid {
 
@@ -50,6 +51,7 @@ std::string mount_options_text(const MountOptions& options)
         out += ",drop_fsync_log";
     out += std::string(",") + access_time_name(options.access_time);
     out += ",commit=" + std::to_string(options.commit_seconds);
+    out += "," + compression_text(options.compression);
     out += ",dirty_max=" + short_size(options.dirty_bytes_max);
     out += ",cache=" + short_size(options.node_cache_bytes);
     out += ",join_above=" +
@@ -77,6 +79,7 @@ MountOptions current_options(Filesystem& filesystem)
     options.access_time = live.access_time;
     options.commit_seconds = live.commit_seconds;
     options.clean = live.clean;
+    options.compression = live.compression;
     options.background_share = filesystem.store.budget.share();
     const MemberSet& members = filesystem.volume->members();
     options.error_budget = members.error_budget();
@@ -102,6 +105,7 @@ Result<std::string> change_options(Filesystem& filesystem, const MountOptions& w
     live.access_time = wanted.access_time;
     live.commit_seconds = wanted.commit_seconds;
     live.clean = wanted.clean;
+    live.compression = wanted.compression;
     filesystem.store.budget.set_share(wanted.background_share);
     MemberSet& members = filesystem.volume->members();
     members.set_error_budget(wanted.error_budget);

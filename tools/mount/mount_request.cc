@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "device/error_budget.h"
 #include "tools/common/report_error.h"
+#include "tools/mount/compression_option.h"
 #include "tools/mount/partial_write_options.h"
 
 namespace cowraid {
@@ -28,6 +29,7 @@ enum class Action : uint8_t {
     kDevice,
     kAccessTime,
     kNumber,
+    kCompress,
     kDirtyMax,
     kCache,
     kPartialWrites,
@@ -103,6 +105,18 @@ constexpr Rule kRules[] = {
      .number = {&MountOptions::commit_seconds, 1, 300},
      .usage = "=SECONDS",
      .help = "time between commits, 1 to 300 (default 5)"},
+    {.name = "compress",
+     .action = Action::kCompress,
+     .value = Value::kOptional,
+     .usage = "=zstd[:LEVEL]",
+     .help = "compress what is written from now on, level -15 (fastest) to 15 (default 3); what does not "
+             "become smaller is stored as it is, and of what looks random that is not tried. compress=no "
+             "(default): not"},
+    {.name = "compress-force",
+     .action = Action::kCompress,
+     .value = Value::kOptional,
+     .usage = "=zstd[:LEVEL]",
+     .help = "the same, and always tried"},
     {.name = "dirty_max",
      .action = Action::kDirtyMax,
      .value = Value::kRequired,
@@ -191,7 +205,7 @@ constexpr Rule kRules[] = {
              "(root's mounts let all users in)"},
     {.name = "remount",
      .action = Action::kRemount,
-     .help = "change a mounted volume: `ro`, `rw`, flags, access times, `commit`, `clean`, "
+     .help = "change a mounted volume: `ro`, `rw`, flags, access times, `commit`, `compress`, `clean`, "
              "`background_share`, `error_budget`, `read_deadline`, `slow_io`, and the options of writes into "
              "rows in use; it warns of others that differ, except `device` and "
              "`missing_dev_timeout`, which are for a mount"},
@@ -281,8 +295,6 @@ constexpr Rule kRules[] = {
     {"nossd", Action::kInapplicable},
     {"autodefrag", Action::kInapplicable},
     {"noautodefrag", Action::kInapplicable},
-    {"compress", Action::kInapplicable, Value::kOptional},
-    {"compress-force", Action::kInapplicable, Value::kOptional},
     {"discard", Action::kInapplicable, Value::kOptional},
     {"nodiscard", Action::kInapplicable},
     {"thread_pool", Action::kInapplicable, Value::kRequired},
@@ -439,6 +451,8 @@ Status apply(const Rule& rule, const Option& option, MountRequest& request, std:
         return {};
     case Action::kNumber:
         return set_number(rule.number, option, request, why);
+    case Action::kCompress:
+        return parse_compression(option.name, option.value, request.options.compression, why);
     case Action::kDirtyMax:
         return set_size(option, kDirtyBytesMin, request.options.dirty_bytes_max, why);
     case Action::kCache:

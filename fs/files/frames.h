@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// Compressed frames on their way to members: chunks of dirty data of up to kFrameBlocksMax blocks, each
+// compressed by itself. What compression does not make smaller by a block is stored as it is.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/mutex.h"
+#include "base/zstd_frame.h"
+#include "format/extent_codec.h"
+#include "fs/files/inode.h"
+#include "fs/volume/mount_options.h"
+#include "raid56/array.h"
+
+namespace cowraid {
+
+struct Frame {
+    Inode* inode = nullptr;
+    uint64_t first_block = 0;  // of the file
+    uint32_t block_count = 0;
+    std::vector<std::span<const std::byte>> content;  // as dirty data has it, in order
+
+    AlignedBuffer stored;  // whole blocks, zeros behind the zstd frame; empty: it did not become smaller
+    std::array<VolumeAddress, kFrameBlocksMax> places;  // of its stored blocks
+    uint32_t placed = 0;  // so many of them are known
+
+    [[nodiscard]] uint32_t stored_blocks() const
+    {
+        return static_cast<uint32_t>(stored.size() / kBlockBytes);
+    }
+    // Requires that all places are known. `array` tells where block groups end.
+    [[nodiscard]] FileExtent extent(const Array& array, Generation generation) const;
+};
+
+// Whether bytes of `content`, a sample of them, are so evenly spread that compression gains nothing.
+bool looks_incompressible(const Frame& frame);
+
+// Compresses frames. One batch at a time: start(), then finish(). Called by one thread.
+class FrameWorkers {
+public:
+    // `thread_count`: besides the caller of finish(). They are started when there is something to do.
+    explicit FrameWorkers(size_t thread_count) : thread_count_(thread_count) { }
+    ~FrameWorkers();
+    FrameWorkers(const FrameWorkers&) = delete;
+    FrameWorkers& operator=(const FrameWorkers&) = delete;
+
+    // The frames stay where they are until finish(), and so does what they point to.
+    void start(std::span<Frame* const> frames, CompressionChoice choice);
+    // Takes part until every frame is done.
+    void finish();
+
+private:
+    struct Scratch {
+        ZstdCompressor compressor;
+        AlignedBuffer content{size_t{kFrameBlocksMax} * kBlockBytes};
+        AlignedBuffer stored{size_t{kFrameBlocksMax - 1} * kBlockBytes};
+    };
+    void work();
+    // The next frame, or null when all are taken.
+    Frame* take(CompressionChoice& choice) CW_REQUIRES(mutex_);
+    Frame* try_take(CompressionChoice& choice);
+    // Null: the object is going away.
+    Frame* wait_for_frame(CompressionChoice& choice);
+    void end_frame();
+    static void compress(Frame& frame, CompressionChoice choice, Scratch& scratch);
+
+    const size_t thread_count_;
+    std::unique_ptr<Scratch> own_;  // of the caller of finish()
+    std::vector<std::thread> threads_;
+    Mutex mutex_{LockRank::kLeaf};
+    CondVar wake_, done_;
+    std::span<Frame* const> frames_ CW_GUARDED_BY(mutex_);
+    CompressionChoice choice_ CW_GUARDED_BY(mutex_);
+    size_t next_ CW_GUARDED_BY(mutex_) = 0;
+    size_t left_ CW_GUARDED_BY(mutex_) = 0;  // not compressed yet
+    bool stopped_ CW_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace cowraid

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT
+// Compressed files in whole volumes: what is stored, what is cut out of it, what is left after crashes.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+
+#include <algorithm>
+
+#include "format/feature_table.h"
+#include "tests/filesystem/volume_contents.h"
+#include "tests/support/bytes.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+MountOptions compressing(MountOptions options = manual_options())
+{
+    options.compression = {.on = true, .level = 1};
+    return options;
+}
+
+std::vector<std::byte> text_content(Prng& prng, size_t bytes)
+{
+    std::vector<std::byte> content(bytes);
+    fill_text(prng, content);
+    return content;
+}
+
+std::vector<std::byte> some_content(Prng& prng, size_t bytes)
+{
+    return prng.chance(1, 4) ? random_content(prng, bytes) : text_content(prng, bytes);
+}
+
+uint64_t stored_blocks(Filesystem& fs, const std::string& name)
+{
+    const Result<Attributes> found = fs.names.lookup(kRoot, name);
+    REQUIRE(found.ok());
+    fs.names.forget(found->inode, 1);
+    return found->block_count_512 / 8;
+}
+
+uint64_t checked_data_blocks(SimVolume& volume)
+{
+    CheckReport report;
+    std::string why;
+    const Status checked = volume.check(report, why);
+    REQUIRE_MESSAGE(checked.ok(), why);
+    REQUIRE_MESSAGE(report.findings.empty(), report.findings.front().text);
+    return report.data_blocks;
+}
+
+const VolumeShape kShapes[] = {
+    {4, 128 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 16 * 1024},
+    {5, 128 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 4 * 1024},
+    {1, 128 * kMiB, ProfileId::kSingle, ProfileId::kSingle, 64 * 1024},
+    {5, 160 * kMiB, ProfileId::kRaid6, ProfileId::kRaid6, 64 * 1024},
+};
+
+}  // namespace
+
+TEST_CASE("compression: text is stored smaller, random bytes as they are, and both come back")
+{
+    for (const VolumeShape& shape : kShapes) {
+        CAPTURE(static_cast<uint32_t>(shape.data_profile));
+        Prng prng(seed());
+        SimVolume volume(shape);
+        std::string why;
+        REQUIRE(volume.make(why).ok());
+        mount(volume, compressing());
+        const uint64_t text_blocks = 5 * kMiB / kBlockBytes;
+        Contents contents;
+        contents["text"] = text_content(prng, 5 * kMiB);
+        contents["random"] = random_content(prng, 3 * kMiB + 17);
+        contents["small"] = text_content(prng, 700);
+        contents["two blocks"] = text_content(prng, 8000);
+        contents["odd"] = text_content(prng, 300'001);
+        for (const auto& [name, content] : contents)
+            write_file(volume.fs(), name, content);
+        require_contents(volume.fs(), contents);
+        REQUIRE(volume.fs().step(true).ok());
+        require_contents(volume.fs(), contents);
+        CHECK(stored_blocks(volume.fs(), "text") < text_blocks / 2);
+        CHECK(stored_blocks(volume.fs(), "random") == divide_up(contents["random"].size(), kBlockBytes));
+        CHECK(stored_blocks(volume.fs(), "small") == 1);
+        CHECK(stored_blocks(volume.fs(), "two blocks") == 1);
+        REQUIRE(volume.unmount().ok());
+        checked_data_blocks(volume);
+        // Who does not compress reads it all the same.
+        mount(volume, manual_options());
+        require_contents(volume.fs(), contents);
+        CHECK((volume.fs().volume->superblock().incompat_features & feature_bit("zstd")) != 0);
+        for (const auto& [name, content] : contents)
+            REQUIRE(volume.fs().names.unlink(kRoot, name).ok());
+        for (int commits = 0; commits < 3; ++commits)
+            REQUIRE(volume.fs().step(true).ok());
+        REQUIRE(volume.unmount().ok());
+        CHECK(checked_data_blocks(volume) == 0);
+    }
+}
+
+TEST_CASE("compression: a volume without compressed files stays readable by programs without it")
+{
+    SimVolume volume(kShapes[0]);
+    std::string why;
+    REQUIRE(volume.make(why).ok());
+    mount(volume, compressing());
+    Prng prng(seed());
+    write_file(volume.fs(), "random", random_content(prng, kMiB));
+    REQUIRE(volume.fs().step(true).ok());
+    CHECK((volume.fs().volume->superblock().incompat_features & feature_bit("zstd")) == 0);
+}
+
+TEST_CASE("compression: what is cut out of a frame leaves the rest, and the last part frees it")
+{
+    SimVolume volume(kShapes[0]);
+    std::string why;
+    REQUIRE(volume.make(why).ok());
+    mount(volume, compressing());
+    Prng prng(seed());
+    auto content = text_content(prng, size_t{kFrameBlocksMax} * kBlockBytes);
+    write_file(volume.fs(), "f", content);
+    REQUIRE(volume.fs().step(true).ok());
+    const InodeNumber file = find_file(volume.fs(), "f");
+    const uint64_t frame_blocks = stored_blocks(volume.fs(), "f");
+    REQUIRE(frame_blocks > 0);
+    REQUIRE(frame_blocks < kFrameBlocksMax / 2);
+    // One block in its middle, then holes on both sides of it, from one block to the next.
+    const auto block = random_content(prng, kBlockBytes);
+    REQUIRE(volume.fs().files.write(file, 16 * kBlockBytes, block, {}, {}).ok());
+    std::copy(block.begin(), block.end(), content.begin() + 16 * kBlockBytes);
+    REQUIRE(volume.fs().step(true).ok());
+    require_content(volume.fs(), file, content);
+    CHECK(stored_blocks(volume.fs(), "f") == frame_blocks + 1);
+    for (const uint64_t hole : {3, 30, 15, 17, 0, 31}) {
+        REQUIRE(volume.fs()
+                    .files
+                    .allocate_range(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, hole * kBlockBytes,
+                                    kBlockBytes)
+                    .ok());
+        std::fill_n(content.begin() + static_cast<ptrdiff_t>(hole * kBlockBytes), kBlockBytes, std::byte{});
+        REQUIRE(volume.fs().step(true).ok());
+        require_content(volume.fs(), file, content);
+        CHECK(stored_blocks(volume.fs(), "f") == frame_blocks + 1);
+    }
+    REQUIRE(volume.unmount().ok());
+    checked_data_blocks(volume);
+    mount(volume, compressing());
+    const InodeNumber again = find_file(volume.fs(), "f");
+    require_content(volume.fs(), again, content);
+    // All that is left of the frame but its last part, and then that.
+    const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    REQUIRE(volume.fs().files.allocate_range(again, punch, 0, 29 * kBlockBytes).ok());
+    CHECK(stored_blocks(volume.fs(), "f") == frame_blocks);
+    SetAttributes shorter;
+    shorter.size_bytes = 29 * kBlockBytes;
+    REQUIRE(volume.fs().names.set_attributes(again, shorter, {}).ok());
+    CHECK(stored_blocks(volume.fs(), "f") == 0);
+    REQUIRE(volume.unmount().ok());
+    CHECK(checked_data_blocks(volume) == 0);
+}
+
+TEST_CASE("compression: random writes, holes, truncates, crashes and lost members equal a byte array")
+{
+    for (uint64_t round = 0; round < 3; ++round) {
+        CAPTURE(round);
+        Prng prng(seed() + round);
+        const VolumeShape& shape = kShapes[prng.below(2)];
+        SimVolume volume(shape);
+        std::string why;
+        REQUIRE(volume.make(why).ok());
+        mount(volume, compressing());
+        write_file(volume.fs(), "f", {});
+        std::vector<std::byte> model;
+        uint64_t crashes = 0;
+        for (int step = 0; step < 400; ++step) {
+            CAPTURE(step);
+            const InodeNumber file = find_file(volume.fs(), "f");
+            const uint64_t kind = prng.below(14);
+            if (kind < 7) {
+                const uint64_t offset = prng.below(2 * kMiB);
+                const auto data = some_content(prng, 1 + prng.below(prng.chance(1, 3) ? 400'000 : 9000));
+                REQUIRE(volume.fs().files.write(file, offset, data, {}, {}).ok());
+                model.resize(std::max<size_t>(model.size(), offset + data.size()));
+                std::copy(data.begin(), data.end(), model.begin() + static_cast<ptrdiff_t>(offset));
+            } else if (kind == 7) {
+                SetAttributes change;
+                change.size_bytes = prng.below(2 * kMiB);
+                REQUIRE(volume.fs().names.set_attributes(file, change, {}).ok());
+                model.resize(*change.size_bytes);
+            } else if (kind < 10) {
+                const int mode = kind == 8 ? FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE : 0;
+                const uint64_t offset = prng.below(2 * kMiB), length = 1 + prng.below(100'000);
+                REQUIRE(volume.fs().files.allocate_range(file, mode, offset, length).ok());
+                if (mode == 0)
+                    model.resize(std::max<size_t>(model.size(), offset + length));
+                else if (offset < model.size())
+                    std::memset(model.data() + offset, 0, std::min<size_t>(length, model.size() - offset));
+            } else if (kind == 10) {
+                REQUIRE(volume.fs().step(prng.chance(1, 2)).ok());
+            } else if (kind == 11) {
+                REQUIRE(volume.fs().committer.fsync(file, Committer::SyncWhat::kAll).ok());
+            } else if (kind == 12) {
+                REQUIRE(volume.unmount().ok());
+                checked_data_blocks(volume);
+                const bool degraded = prng.chance(1, 2);
+                if (degraded) {
+                    MountOptions options = degraded_options();
+                    options.read_only = true;
+                    mount(volume, options, {static_cast<uint32_t>(prng.below(shape.member_count))});
+                    require_content(volume.fs(), find_file(volume.fs(), "f"), model);
+                    REQUIRE(volume.unmount().ok());
+                }
+                mount(volume, prng.chance(1, 4) ? manual_options() : compressing());
+            } else {
+                REQUIRE(volume.fs().committer.fsync(file, Committer::SyncWhat::kAll).ok());
+                volume.kill();
+                volume.power_cut(prng);
+                mount(volume, compressing());
+                ++crashes;
+            }
+            if (step % 16 == 0)
+                require_content(volume.fs(), find_file(volume.fs(), "f"), model);
+        }
+        CHECK(crashes > 5);
+        require_content(volume.fs(), find_file(volume.fs(), "f"), model);
+        REQUIRE(volume.unmount().ok());
+        checked_data_blocks(volume);
+    }
+}
