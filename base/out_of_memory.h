@@ -13,7 +13,8 @@ namespace cowraid {
 // From now on operator new ends so, too. Before other threads start.
 void end_when_out_of_memory(int exit_code);
 
-// Three quarters of the machine's memory: the usual bound of a process.
+// Three quarters of the memory that this process may have, of the machine or of its memory cgroups: the usual
+// bound of a process.
 uint64_t usual_memory_bytes();
 
 // The process takes no more than `bytes` of memory for its data; the line that ends it says so and names

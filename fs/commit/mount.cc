@@ -88,7 +88,7 @@ Result<RootContent> read_root(Volume& volume, std::string& why)
 
 void Committer::load(const RootContent& root)
 {
-    store.allocator.set_memory_limit(usual_memory_bytes() / 4);
+    store.allocator.set_memory_limit(store.options.memory_bytes / 8);
     std::unordered_map<uint64_t, GroupUsage> usages;
     for (const GroupUsage& usage : root.usages)
         usages.emplace(usage.group_address.value, usage);

@@ -93,7 +93,7 @@ std::vector<RowRegion> split_region(const RowRegion& region, uint64_t blocks_max
 
 Files::Files(Store& trees)
     : store(trees),
-      inodes(trees.items, trees.changes.counter()),
+      inodes(trees.items, trees.changes.counter(), trees.options.idle_inodes_max),
       frame_workers(trees.options.manual_commit ? 0 : frame_thread_count())
 {
 }

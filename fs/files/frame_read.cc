@@ -87,24 +87,22 @@ Status FrameReads::find(Store& store, const View& view)
     return find_physical(store, view, pieces_);
 }
 
-Status FrameReads::decompress(const Part& part) const
+Status decompress_part(const FileExtent& part, std::span<const std::byte> stored, std::byte* memory)
 {
-    const auto stored =
-        stored_.span().subspan(part.stored_offset, size_t{part.extent.stored_blocks()} * kBlockBytes);
-    const size_t skipped = size_t{part.extent.offset_blocks} * kBlockBytes;
-    const size_t wanted = size_t{part.extent.block_count} * kBlockBytes;
+    const size_t skipped = size_t{part.offset_blocks} * kBlockBytes;
+    const size_t wanted = size_t{part.block_count} * kBlockBytes;
     CW_ASSIGN(const uint64_t content_bytes, zstd_content_bytes(stored));
     if (content_bytes > size_t{kFrameBlocksMax} * kBlockBytes || content_bytes < skipped + wanted)
         return Err::kCorrupt;
     if (content_bytes == wanted) {
-        CW_ASSIGN(const size_t bytes, decompress_zstd(stored, {part.memory, wanted}));
+        CW_ASSIGN(const size_t bytes, decompress_zstd(stored, {memory, wanted}));
         return bytes == wanted ? Status() : Status(Err::kCorrupt);
     }
     thread_local AlignedBuffer content(size_t{kFrameBlocksMax} * kBlockBytes);
     CW_ASSIGN(const size_t bytes, decompress_zstd(stored, content.span()));
     if (bytes != content_bytes)
         return Err::kCorrupt;
-    std::memcpy(part.memory, content.data() + skipped, wanted);
+    std::memcpy(memory, content.data() + skipped, wanted);
     return {};
 }
 
@@ -116,7 +114,10 @@ Status FrameReads::read(Store& store, const View& view, const std::byte* request
     const Status status = read_pieces(store, view, pieces_, &stored_, read);
     if (status.ok()) {
         for (const Part& part : parts_)
-            CW_TRY(decompress(part));
+            CW_TRY(decompress_part(
+                part.extent,
+                stored_.span().subspan(part.stored_offset, size_t{part.extent.stored_blocks()} * kBlockBytes),
+                part.memory));
         return {};
     }
     // All that a frame holds is lost with any block of it.

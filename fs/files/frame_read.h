@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Reading what files have stored: blocks as they are, and compressed frames. Private to file_read.cc.
+// Reading what files have stored: blocks as they are, and compressed frames.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "format/extent_codec.h"
@@ -42,6 +43,10 @@ struct LostBlocks {
     }
 };
 
+// What `part` of a compressed extent has, part.block_count blocks, out of its frame's stored blocks.
+// kCorrupt: they are no frame, or one that does not hold that part.
+Status decompress_part(const FileExtent& part, std::span<const std::byte> stored, std::byte* memory);
+
 // Parts of frames that a request wants.
 class FrameReads {
 public:
@@ -59,8 +64,6 @@ private:
         std::byte* memory;
         size_t stored_offset;  // of its frame in stored_
     };
-    [[nodiscard]] Status decompress(const Part& part) const;
-
     std::vector<Part> parts_;
     AlignedBuffer stored_;
     size_t stored_bytes_ = 0;

@@ -2,6 +2,7 @@
 #include "fs/files/inode.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "format/items.h"
 
@@ -12,17 +13,20 @@ InodeTable::Shard& InodeTable::shard_of(InodeNumber number) const
     return shards_[number.value % kShardCount];
 }
 
-Result<Ref<Inode>> InodeTable::get(InodeNumber number)
+Ref<Inode> InodeTable::object(InodeNumber number)
 {
     Shard& shard = shard_of(number);
-    Ref<Inode> inode;
-    {
-        MutexLock lock(shard.mutex);
-        Ref<Inode>& slot = shard.inodes[number.value];
-        if (!slot)
-            slot = make_ref<Inode>(number);
-        inode = slot;
-    }
+    MutexLock lock(shard.mutex);
+    Ref<Inode>& slot = shard.inodes[number.value];
+    if (!slot)
+        slot = make_ref<Inode>(number);
+    slot->asked_for = true;
+    return slot;
+}
+
+Result<Ref<Inode>> InodeTable::get(InodeNumber number)
+{
+    Ref<Inode> inode = object(number);
     Status status;
     {
         MutexLock lock(inode->mutex);
@@ -52,16 +56,8 @@ Status InodeTable::load(Inode& inode)
 
 Ref<Inode> InodeTable::create(InodeNumber number, const InodeAttributes& attributes)
 {
-    Shard& shard = shard_of(number);
-    Ref<Inode> inode;
-    {
-        // Whoever asked for the number before it existed holds the same object.
-        MutexLock lock(shard.mutex);
-        Ref<Inode>& slot = shard.inodes[number.value];
-        if (!slot)
-            slot = make_ref<Inode>(number);
-        inode = slot;
-    }
+    // Whoever asked for the number before it existed holds the same object.
+    Ref<Inode> inode = object(number);
     MutexLock lock(inode->mutex);
     inode->attributes = attributes;
     inode->loaded = true;
@@ -72,18 +68,34 @@ void InodeTable::remember(const Ref<Inode>& inode, uint64_t count)
 {
     Shard& shard = shard_of(inode->number);
     MutexLock lock(shard.mutex);
-    inode->lookup_count += count;
+    shard.lookups[inode->number.value].count += count;
 }
 
-bool InodeTable::forget(InodeNumber number, uint64_t count)
+InodeTable::Forgotten InodeTable::forget(InodeNumber number, uint64_t count)
 {
     Shard& shard = shard_of(number);
     MutexLock lock(shard.mutex);
-    const auto at = shard.inodes.find(number.value);
-    if (at == shard.inodes.end())
+    const auto at = shard.lookups.find(number.value);
+    if (at == shard.lookups.end())
+        return Forgotten::kNo;
+    Lookups& lookups = at->second;
+    lookups.count -= std::min(count, lookups.count);
+    if (lookups.count > 0)
+        return Forgotten::kNo;
+    const bool unlinked = lookups.unlinked;
+    shard.lookups.erase(at);
+    return unlinked ? Forgotten::kUnlinked : Forgotten::kLast;
+}
+
+bool InodeTable::mark_unlinked(InodeNumber number)
+{
+    Shard& shard = shard_of(number);
+    MutexLock lock(shard.mutex);
+    const auto at = shard.lookups.find(number.value);
+    if (at == shard.lookups.end())
         return false;
-    at->second->lookup_count -= std::min(count, at->second->lookup_count);
-    return at->second->lookup_count == 0;
+    at->second.unlinked = true;
+    return true;
 }
 
 void InodeTable::prune(InodeNumber number)
@@ -91,16 +103,26 @@ void InodeTable::prune(InodeNumber number)
     Shard& shard = shard_of(number);
     MutexLock lock(shard.mutex);
     const auto at = shard.inodes.find(number.value);
-    if (at != shard.inodes.end() && at->second->lookup_count == 0 && at->second->reference_count() == 1)
+    if (at != shard.inodes.end() && at->second->reference_count() == 1 &&
+        shard.lookups.count(number.value) == 0)
         shard.inodes.erase(at);
+    else if (shard.inodes.size() > shard_inodes_max_)
+        sweep(shard);
 }
 
-bool InodeTable::remembered(InodeNumber number) const
+void InodeTable::sweep(Shard& shard) const
 {
-    Shard& shard = shard_of(number);
-    MutexLock lock(shard.mutex);
-    const auto at = shard.inodes.find(number.value);
-    return at != shard.inodes.end() && at->second->lookup_count > 0;
+    // More than come in at a time, so that a shard becomes small again.
+    constexpr size_t kBuckets = 8;
+    std::vector<uint64_t> idle;
+    for (size_t i = 0; i < kBuckets; ++i) {
+        shard.hand = (shard.hand + 1) % shard.inodes.bucket_count();
+        for (auto at = shard.inodes.begin(shard.hand); at != shard.inodes.end(shard.hand); ++at)
+            if (!std::exchange(at->second->asked_for, false) && at->second->reference_count() == 1)
+                idle.push_back(at->first);
+    }
+    for (const uint64_t number : idle)
+        shard.inodes.erase(number);
 }
 
 size_t InodeTable::size() const

@@ -49,8 +49,8 @@ struct Inode : RefCounted<Inode> {
     // Number of the last change to more than times, or of a later one.
     uint64_t data_change CW_GUARDED_BY(mutex) = 0;
 
-    // Guarded by the inode table's shard.
-    uint64_t lookup_count = 0;
+    // Guarded by the inode table's shard: somebody asked for it since the table last looked at it.
+    bool asked_for = false;
 };
 
 // Inodes to be visited. Thread-safe.
@@ -72,12 +72,14 @@ private:
     std::vector<Ref<Inode>> inodes_ CW_GUARDED_BY(mutex_);
 };
 
-// Inodes by number. An inode stays while it has lookup references, dirty data, or users.
+// Inodes by number, and the lookup references to them. An inode stays in memory while it has dirty data or
+// users; others with lookup references stay as far as `idle_inodes_max` allows, those that were asked for
+// last rather than others ("clock").
 class InodeTable {
 public:
     // `newest_change`: number of the newest change to anything, for inodes that come back into memory.
-    InodeTable(ItemStore& store, const std::atomic<uint64_t>& newest_change)
-        : store_(store), newest_change_(newest_change)
+    InodeTable(ItemStore& store, const std::atomic<uint64_t>& newest_change, size_t idle_inodes_max)
+        : store_(store), newest_change_(newest_change), shard_inodes_max_(idle_inodes_max / kShardCount + 1)
     {
     }
 
@@ -87,25 +89,38 @@ public:
     Ref<Inode> create(InodeNumber number, const InodeAttributes& attributes);
     // One more lookup reference.
     void remember(const Ref<Inode>& inode, uint64_t count = 1);
-    // Gives references back. True when none is left: the caller then deletes an unlinked inode.
-    bool forget(InodeNumber number, uint64_t count);
-    // Drops the object if nobody needs it.
+    // Gives references back. kUnlinked: the last one, and mark_unlinked() was called: the caller deletes it.
+    enum class Forgotten : uint8_t { kNo, kLast, kUnlinked };
+    Forgotten forget(InodeNumber number, uint64_t count);
+    // Whoever gives back the last reference deletes the inode, which has no names. False: there is none.
+    [[nodiscard]] bool mark_unlinked(InodeNumber number);
+    // Drops the object if nobody needs it, or others that are idle where there are too many.
     void prune(InodeNumber number);
+    // Inodes in memory.
     [[nodiscard]] size_t size() const;
-    // Whether lookup references exist.
-    [[nodiscard]] bool remembered(InodeNumber number) const;
 
 private:
     static constexpr size_t kShardCount = 64;
+    struct Lookups {
+        uint64_t count = 0;  // above 0
+        bool unlinked = false;
+    };
     struct Shard {
         mutable Mutex mutex{LockRank::kInodeTable};
         std::unordered_map<uint64_t, Ref<Inode>> inodes CW_GUARDED_BY(mutex);
+        std::unordered_map<uint64_t, Lookups> lookups CW_GUARDED_BY(mutex);
+        size_t hand CW_GUARDED_BY(mutex) = 0;  // bucket of `inodes` that is looked at next
     };
     [[nodiscard]] Shard& shard_of(InodeNumber number) const;
+    // The object for the number, a new one if there is none.
+    Ref<Inode> object(InodeNumber number);
     Status load(Inode& inode);
+    // Drops some idle inodes of a shard that has too many.
+    void sweep(Shard& shard) const CW_REQUIRES(shard.mutex);
 
     ItemStore& store_;
     const std::atomic<uint64_t>& newest_change_;
+    const size_t shard_inodes_max_;
     mutable std::array<Shard, kShardCount> shards_;
 };
 

@@ -176,7 +176,7 @@ bool drop_link(Operation& op, Inode& inode, uint64_t link_sequence, const timesp
 
 void remove_if_forgotten(Names& names, InodeNumber inode)
 {
-    if (!names.files.inodes.remembered(inode))
+    if (!names.files.inodes.mark_unlinked(inode))
         queue_removal(names, inode);
 }
 

@@ -63,19 +63,12 @@ Result<Attributes> Names::lookup(InodeNumber parent, std::string_view name)
 
 bool Names::forget(InodeNumber inode, uint64_t count)
 {
-    if (!files.inodes.forget(inode, count))
+    const InodeTable::Forgotten forgotten = files.inodes.forget(inode, count);
+    if (forgotten == InodeTable::Forgotten::kNo)
         return false;
-    // In memory as a rule; read again, or deleted, when another thread let go of it at the same moment.
-    Result<InodeUse> use = use_inode(*this, inode);
-    if (!use.ok())
-        return true;
-    bool unlinked = false;
-    {
-        MutexLock lock((*use)->mutex);
-        unlinked = (*use)->attributes.link_count == 0;
-    }
-    if (unlinked)
-        remove_if_forgotten(*this, inode);
+    files.inodes.prune(inode);
+    if (forgotten == InodeTable::Forgotten::kUnlinked)
+        queue_removal(*this, inode);
     return true;
 }
 

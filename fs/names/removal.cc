@@ -64,7 +64,7 @@ Result<Progress> remove_piece(Names& names, Inode& inode)
     CW_TRY(operation.begin(Operation::Kind::kShrink, kErasedItemsMax + kFrameBlocksMax + 4, 0,
                            kFreedBlocksMax + kMaxExtentBlocks));
     // Looked at before the inode's lock, which ranks higher: an inode without names gains no references.
-    const bool remembered = names.files.inodes.remembered(inode.number);
+    const bool remembered = names.files.inodes.mark_unlinked(inode.number);
     MutexLock lock(inode.mutex);
     if (inode.removed || inode.attributes.link_count != 0 || remembered)
         return Progress::kDone;

@@ -38,8 +38,12 @@ struct MountOptions {
     AccessTime access_time = AccessTime::kRelative;
     uint32_t commit_seconds = 5;  // 1..300
     CompressionChoice compression;
+    // What the mount may take in all. The shares below follow from it unless they are given.
+    uint64_t memory_bytes = kGiB;
     uint64_t dirty_bytes_max = 256 * kMiB;  // writers wait above it
     uint64_t node_cache_bytes = 128 * kMiB;
+    // Inodes that stay in memory though nobody uses them.
+    size_t idle_inodes_max = 64 * 1024;
     // Writes into rows that hold other blocks: how, and from what share of used space on (negative: where
     // that is cheaper, alloc/join_policy.h).
     double join_above = -1;

@@ -473,6 +473,42 @@ TEST_CASE("inodes that only their dirty data keeps in memory leave it when that 
     }
 }
 
+TEST_CASE("inodes with lookup references leave memory when there are too many, come back, and are deleted")
+{
+    SimVolume volume({4, 128 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 16 * 1024});
+    std::string why;
+    REQUIRE(volume.make(why).ok());
+    MountOptions options = manual_options();
+    options.idle_inodes_max = 64;
+    mount(volume, options);
+    Filesystem& fs = volume.fs();
+    constexpr size_t kFiles = 2000;
+    std::vector<InodeNumber> files;
+    for (size_t index = 0; index < kFiles; ++index) {
+        files.push_back(make_file(fs, ("file" + std::to_string(index)).c_str()));
+        SetAttributes owner;
+        owner.uid = static_cast<uint32_t>(index);
+        REQUIRE(fs.names.set_attributes(files.back(), owner, {}).ok());
+    }
+    REQUIRE(fs.step(true).ok());
+    CHECK(fs.files.inodes.size() < 400);
+    for (size_t index = 0; index < kFiles; ++index)
+        CHECK(fs.names.get_attributes(files[index])->uid == index);
+    CHECK(fs.files.inodes.size() < 400);
+    // Without names they stay until the last reference is given back, also of those that are not in memory.
+    for (size_t index = 0; index < kFiles; ++index)
+        REQUIRE(fs.names.unlink(kRoot, "file" + std::to_string(index)).ok());
+    REQUIRE(fs.step(true).ok());
+    CHECK(fs.names.get_attributes(files[7])->link_count == 0);
+    CHECK(fs.statistics().inode_count == kFiles + 1);
+    for (const InodeNumber file : files)
+        CHECK(fs.names.forget(file, 1));
+    REQUIRE(fs.step(true).ok());
+    CHECK(fs.statistics().inode_count == 1);
+    CHECK(fs.names.get_attributes(files[7]).err() == Err::kStale);
+    CHECK(fs.files.inodes.size() <= 1);
+}
+
 namespace {
 
 // Which blocks of a file have data, and how long it is.

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <string>
 
+#include "base/zstd_frame.h"
 #include "btree/node_image.h"
 #include "format/fsync_codec.h"
 #include "format/fsync_record.h"
@@ -16,6 +17,7 @@
 #include "fs/txn/block_state.h"
 #include "tests/fuzz_targets/fuzz_input.h"
 #include "tests/fuzz_targets/targets.h"
+#include "tests/support/bytes.h"
 
 using namespace cowraid;
 
@@ -153,6 +155,41 @@ ItemBytes sample_extent()
     return encode_extent({.file_block = 3, .block_count = 9, .address = {64 * kMiB}, .generation = {4}});
 }
 
+FileExtent sample_frame()
+{
+    FileExtent extent{.file_block = 70, .block_count = 9, .address = {64 * kMiB}, .generation = {4}};
+    extent.compression = Compression::kZstd;
+    extent.offset_blocks = 6;
+    extent.frame = {{{64 * kMiB}, 3}, {{80 * kMiB}, 1}};
+    return extent;
+}
+
+// Frames of some blocks: of text, of zeros, of random bytes; and one of which the end is missing.
+void make_compressed(const std::string& folder)
+{
+    uint32_t number = 0;
+    Prng prng(5);
+    ZstdCompressor compressor;
+    const auto save = [&](uint8_t offset, uint8_t blocks, Bytes stored) {
+        Seed seed;
+        seed.number(offset).number(uint8_t(blocks - 1)).bytes(stored);
+        seed.save(folder, number++);
+    };
+    for (const size_t block_count : {size_t{2}, size_t{7}}) {
+        std::vector<std::byte> content(block_count * kBlockBytes), stored(content.size() + kBlockBytes);
+        for (size_t kind = 0; kind < 3; ++kind) {
+            if (kind == 1)
+                test::fill_text(prng, content);
+            else if (kind == 2)
+                prng.fill(content.data(), kBlockBytes);
+            const size_t bytes = compressor.compress(content, 1, stored);
+            save(0, static_cast<uint8_t>(block_count), Bytes(stored).first(bytes));
+            save(1, 1, Bytes(stored).first(bytes));
+            save(0, 1, Bytes(stored).first(bytes / 2));
+        }
+    }
+}
+
 void make_items(const std::string& folder)
 {
     using item_input::Structure;
@@ -183,6 +220,7 @@ void make_items(const std::string& folder)
     space.bitmap[700] = 7;
     save(Structure::kSpace, kMiB, 0, encode_space_window(space, {4}));
     save(Structure::kPrinted, 0, 0, sample_inode());
+    save(Structure::kExtent, 300, 70, encode_extent(sample_frame()));
 }
 
 void add_block(Seed& seed, uint8_t place, uint8_t fit, Bytes block)
@@ -329,5 +367,6 @@ int main(int argument_count, char** arguments)
     make_intents(folder + "/intent");
     make_fsyncs(folder + "/fsync");
     make_frames(folder + "/frame");
+    make_compressed(folder + "/compressed");
     return 0;
 }

@@ -228,6 +228,8 @@ Status VolumeControl::remount(ControlRequest& request, ControlAnswer& answer, st
     MountRequest wanted;
     wanted.sloppy = true;
     wanted.options = current_options(filesystem_);
+    // Shares of the memory stay as they are.
+    wanted.dirty_given = wanted.cache_given = wanted.stripe_cache_given = true;
     CW_TRY(parse_mount_options(json_get_text(request.body.get(), "options"), wanted, why));
     CW_TRY(filesystem_.committer.remount(json_is_true(read_only), why));
     CW_ASSIGN(const std::string later, change_options(filesystem_, wanted.options));

@@ -52,6 +52,7 @@ std::string mount_options_text(const MountOptions& options)
     out += std::string(",") + access_time_name(options.access_time);
     out += ",commit=" + std::to_string(options.commit_seconds);
     out += "," + compression_text(options.compression);
+    out += ",mem=" + short_size(options.memory_bytes);
     out += ",dirty_max=" + short_size(options.dirty_bytes_max);
     out += ",cache=" + short_size(options.node_cache_bytes);
     out += ",join_above=" +

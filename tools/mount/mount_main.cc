@@ -134,6 +134,7 @@ Status complete_request(Arguments& arguments, std::string& why)
     // volume must not bring set-id programs.
     if (geteuid() != 0)
         request.kernel_flags = MS_NOSUID | MS_NODEV;
+    set_default_memory(request);
     for (const std::string& list : request.option_lists)
         CW_TRY(parse_mount_options(list, request, why));
     if (arguments.operands.size() < 2) {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "base/out_of_memory.h"
 #include "base/text.h"
 #include "device/error_budget.h"
 #include "tools/common/report_error.h"
@@ -30,6 +31,7 @@ enum class Action : uint8_t {
     kAccessTime,
     kNumber,
     kCompress,
+    kMemory,
     kDirtyMax,
     kCache,
     kPartialWrites,
@@ -117,16 +119,24 @@ constexpr Rule kRules[] = {
      .value = Value::kOptional,
      .usage = "=zstd[:LEVEL]",
      .help = "the same, and always tried"},
+    {.name = "mem",
+     .action = Action::kMemory,
+     .value = Value::kRequired,
+     .usage = "=SIZE",
+     .help =
+         "memory that the mount may take, at least 128M (default 1G, or three quarters of what its memory "
+         "cgroup allows, if that is less): caches, written data and buffers have shares of it"},
     {.name = "dirty_max",
      .action = Action::kDirtyMax,
      .value = Value::kRequired,
      .usage = "=SIZE",
-     .help = "written data held in memory (default 256M); writers are slowed down shortly below it"},
+     .help = "written data held in memory (default a quarter of `mem`); writers are slowed down shortly "
+             "below it"},
     {.name = "cache",
      .action = Action::kCache,
      .value = Value::kRequired,
      .usage = "=SIZE",
-     .help = "memory for tree nodes (default 128M)"},
+     .help = "memory for tree nodes (default an eighth of `mem`)"},
     {.name = "stripe_cache_size",
      .action = Action::kPartialWrites,
      .value = Value::kRequired,
@@ -136,7 +146,7 @@ constexpr Rule kRules[] = {
      .action = Action::kPartialWrites,
      .value = Value::kRequired,
      .usage = "=SIZE",
-     .help = "memory for their blocks (default 256M)"},
+     .help = "memory for their blocks (default a quarter of `mem`)"},
     {.name = "rmw_level",
      .action = Action::kPartialWrites,
      .value = Value::kRequired,
@@ -330,6 +340,7 @@ constexpr Rule kRules[] = {
 
 constexpr unsigned long kAccessTimeFlags = MS_RELATIME | MS_NOATIME | MS_STRICTATIME;
 constexpr uint32_t kMissingSecondsMax = 3600;
+constexpr uint64_t kMemoryBytesMin = 128 * kMiB;
 constexpr uint64_t kDirtyBytesMin = 8 * kMiB;
 constexpr uint64_t kCacheBytesMin = 1 * kMiB;
 
@@ -453,11 +464,16 @@ Status apply(const Rule& rule, const Option& option, MountRequest& request, std:
         return set_number(rule.number, option, request, why);
     case Action::kCompress:
         return parse_compression(option.name, option.value, request.options.compression, why);
+    case Action::kMemory:
+        return set_size(option, kMemoryBytesMin, request.options.memory_bytes, why);
     case Action::kDirtyMax:
+        request.dirty_given = true;
         return set_size(option, kDirtyBytesMin, request.options.dirty_bytes_max, why);
     case Action::kCache:
+        request.cache_given = true;
         return set_size(option, kCacheBytesMin, request.options.node_cache_bytes, why);
     case Action::kPartialWrites:
+        request.stripe_cache_given = request.stripe_cache_given || option.name == "stripe_cache_bytes";
         return set_partial_writes(option, request, why);
     case Action::kJoinAbove:
         return set_join_above(option, request, why);
@@ -506,6 +522,21 @@ Status apply_option(const Option& option, MountRequest& request, std::string& wh
     return apply(*rule, option, request, why);
 }
 
+// What no option names is a share of all: a quarter each for written data and for rows that are written in
+// place, an eighth for nodes, a sixteenth for idle inodes. Buffers and bitmaps take the rest.
+void share_memory(MountRequest& request)
+{
+    constexpr uint64_t kInodeBytes = 1024;  // about, with what refers to it
+    MountOptions& options = request.options;
+    if (!request.dirty_given)
+        options.dirty_bytes_max = options.memory_bytes / 4;
+    if (!request.cache_given)
+        options.node_cache_bytes = options.memory_bytes / 8;
+    if (!request.stripe_cache_given)
+        options.partial_writes.stripe_cache_bytes = options.memory_bytes / 4;
+    options.idle_inodes_max = options.memory_bytes / 16 / kInodeBytes;
+}
+
 }  // namespace
 
 std::vector<MountOptionHelp> mount_options_help()
@@ -529,7 +560,15 @@ Status parse_mount_options(std::string_view list, MountRequest& request, std::st
                             request, why));
     if (rest[std::strspn(rest, ",")] != '\0')
         return invalid(why, std::string("no closing quote in '") + rest + "'");
+    share_memory(request);
     return {};
+}
+
+void set_default_memory(MountRequest& request)
+{
+    request.options.memory_bytes =
+        std::clamp(round_down(usual_memory_bytes(), kMiB), kMemoryBytesMin, MountOptions{}.memory_bytes);
+    share_memory(request);
 }
 
 Status check_mount_request(const MountRequest& request, std::string& why)

@@ -29,6 +29,8 @@ struct MountRequest {
     // missing_dev_timeout=; tools/mount/member_wait.h says what holds without it.
     std::optional<uint32_t> missing_seconds;
     bool nofail = false;  // a volume that is not there is no failure
+    // Shares of the memory that an option named; the others follow mem=.
+    bool dirty_given = false, cache_given = false, stripe_cache_given = false;
     bool sloppy = false;  // unknown options are ignored
     bool verbose = false;
     bool foreground = false;  // the program that was started serves, for debugging
@@ -47,6 +49,9 @@ std::vector<MountOptionHelp> mount_options_help();
 // Adds a comma-separated list of -o to the request; double quotes protect commas. kInvalid with one line in
 // `why` for what is unknown (unless sloppy), malformed or out of range.
 Status parse_mount_options(std::string_view list, MountRequest& request, std::string& why);
+
+// mem= when it is not given, and what follows from that. Before any list.
+void set_default_memory(MountRequest& request);
 
 // Checks that need the whole command line. kInvalid with `why`.
 Status check_mount_request(const MountRequest& request, std::string& why);

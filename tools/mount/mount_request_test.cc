@@ -78,20 +78,20 @@ TEST_CASE("options: later ones win")
 TEST_CASE("options: those that a mount goes by are told so that they can be given again")
 {
     CHECK(mount_options_text({}) ==
-          "rw,relatime,commit=5,compress=no,dirty_max=256M,cache=128M,join_above=auto,clean=on,"
+          "rw,relatime,commit=5,compress=no,mem=1G,dirty_max=256M,cache=128M,join_above=auto,clean=on,"
           "background_share=11,error_budget=20,"
           "read_deadline=2,slow_io=10,spare_delay=60,stripe_cache_size=1024,stripe_cache_bytes=256M,rmw_"
           "level=1,stripe_io_size=4K,plug="
           "on");
     for (const char* given :
-         {"ro,degraded=force,rescue,strictatime,commit=300,compress=zstd:-15,dirty_max=65M,"
+         {"ro,degraded=force,rescue,strictatime,commit=300,compress=zstd:-15,mem=129M,dirty_max=65M,"
           "cache=1073741825,join_above=57,"
           "clean=off,background_share=100,"
           "error_budget=600,read_deadline=0,slow_io=600,spare_delay=0,stripe_cache_size=17,stripe_cache_"
           "bytes=1G,rmw_level=2,stripe_io_"
           "size=1M,plug="
           "off",
-          "rw,noatime,commit=1,compress-force=zstd:15,dirty_max=3T,cache=128M,join_above=0,clean=on,"
+          "rw,noatime,commit=1,compress-force=zstd:15,mem=5G,dirty_max=3T,cache=128M,join_above=0,clean=on,"
           "background_share=1,"
           "error_budget=0,"
           "read_deadline=600,slow_io=0,spare_delay=3600,stripe_cache_size=32768,stripe_cache_bytes=1025K,rmw_"
@@ -143,6 +143,21 @@ TEST_CASE("options: values")
     for (const char* list : {"commit=0", "commit=301", "commit=x", "commit", "commit=", "dirty_max=1K",
                              "cache=-1", "device=", "degraded=ask", "ro=1", "dirsync", "subvol=x"})
         CHECK_MESSAGE(!refusal(list).empty(), list);
+}
+
+TEST_CASE("options: what is not named is a share of the memory")
+{
+    const MountRequest request = parse("mem=512M");
+    CHECK(request.options.memory_bytes == 512 * kMiB);
+    CHECK(request.options.dirty_bytes_max == 128 * kMiB);
+    CHECK(request.options.node_cache_bytes == 64 * kMiB);
+    CHECK(request.options.partial_writes.stripe_cache_bytes == 128 * kMiB);
+    CHECK(request.options.idle_inodes_max == 32 * 1024);
+    const MountRequest given = parse("dirty_max=300M,mem=512M,cache=7M,stripe_cache_bytes=9M");
+    CHECK(given.options.dirty_bytes_max == 300 * kMiB);
+    CHECK(given.options.node_cache_bytes == 7 * kMiB);
+    CHECK(given.options.partial_writes.stripe_cache_bytes == 9 * kMiB);
+    CHECK(refusal("mem=127M").find("at least 128") != std::string::npos);
 }
 
 TEST_CASE("options: compression")
