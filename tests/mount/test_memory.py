@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: MIT
+"""What a mount takes of memory: mem= holds, and where there is little it is slower, not dead."""
+
+import contextlib
+import hashlib
+import os
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from conftest import TOOLS, Volume, random_content, run, tool
+
+MIB = 1 << 20
+GROUP_MIB = 512
+STORM_SECONDS = float(os.environ.get("COWRAID_STORM_SECONDS", "6"))
+WRITERS = 64
+
+
+def peak_mib(process):
+    for line in Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError("no VmHWM")
+
+
+def write_stream(path, mebibytes, seed):
+    """Writes and returns the sum of what was written."""
+    digest = hashlib.sha256()
+    piece = random_content(MIB)
+    with open(path, "wb", buffering=0) as file:
+        for number in range(mebibytes):
+            content = piece[number + seed:] + piece[:number + seed]
+            file.write(content)
+            digest.update(content)
+    return digest.hexdigest()
+
+
+def sum_of(path):
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while content := file.read(MIB):
+            digest.update(content)
+    return digest.hexdigest()
+
+
+def together(calls):
+    """Runs the functions at the same time; their results in order."""
+    results = [None] * len(calls)
+
+    def work(index):
+        results[index] = calls[index]()
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def make_files(folder, count):
+    folder.mkdir()
+    for index in range(count):
+        (folder / f"{index:06}").write_bytes(b"%06d" % index)
+
+
+@pytest.mark.parametrize("options", ["mem=192M", "mem=192M,compress=zstd:1"])
+def test_a_mount_stays_within_its_memory(make_volume, options):
+    volume = make_volume(member_count=4, member_mib=768, data="raid5", metadata="raid1")
+    volume.make()
+    volume.mount(options=options)
+    root = volume.mount_point
+    streams = [lambda i=i: write_stream(root / f"stream{i}", 200, i) for i in range(4)]
+    sums = together([*streams, lambda: make_files(root / "files", 12000)])[:4]
+    # Overwriting in place, reading, verifying, listing.
+    with open(root / "stream0", "r+b", buffering=0) as file:
+        for number in range(3000):
+            file.seek(number * 7919 % (200 * 256) * 4096)
+            content = file.read(4096)
+            file.seek(-4096, os.SEEK_CUR)
+            file.write(content)
+    tool("cowraid", "scrub", "start", "-B", root)
+    volume.drop_caches()
+    assert [sum_of(root / f"stream{index}") for index in range(4)] == sums
+    assert sum(1 for entry in os.scandir(root / "files") if entry.stat().st_size == 6) == 12000
+    assert peak_mib(volume.daemon()) <= 192
+    volume.unmount()
+    volume.check()
+
+
+class MemoryGroup:
+    """A memory cgroup, of either version."""
+
+    def __init__(self, mebibytes):
+        old = Path("/sys/fs/cgroup/memory")
+        self.old = old.is_dir()
+        self.folder = (old if self.old else Path("/sys/fs/cgroup")) / f"cowraid-test-{os.getpid()}"
+        if not self.old and "memory" not in Path("/sys/fs/cgroup/cgroup.controllers").read_text("ascii"):
+            pytest.skip("this system has no memory cgroups")
+        self.folder.mkdir()
+        if self.old:
+            self.write("memory.limit_in_bytes", mebibytes * MIB)
+            with contextlib.suppress(OSError):  # a kernel without accounting of swap
+                self.write("memory.memsw.limit_in_bytes", mebibytes * MIB)
+        else:
+            self.write("memory.max", mebibytes * MIB)
+
+    def write(self, name, value):
+        (self.folder / name).write_text(str(value), encoding="ascii")
+
+    def enter(self):
+        self.write("cgroup.procs", os.getpid())
+
+    def killed(self):
+        name = "memory.oom_control" if self.old else "memory.events"
+        lines = (self.folder / name).read_text(encoding="ascii").splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.split()[0] == "oom_kill")
+
+    def close(self):
+        for _ in range(100):
+            with contextlib.suppress(OSError):
+                self.folder.rmdir()
+                return
+            time.sleep(0.1)
+
+
+@pytest.fixture
+def group():
+    group = MemoryGroup(GROUP_MIB)
+    yield group
+    group.close()
+
+
+def storm(path, seconds):
+    """Rewrites a file of 16 MiB for so long; the sum of what it has in the end."""
+    end, rounds, total = time.monotonic() + seconds, 0, None
+    while rounds == 0 or time.monotonic() < end:
+        total = write_stream(path, 16, rounds)
+        rounds += 1
+    return total
+
+
+def test_a_storm_of_writes_in_a_small_cgroup_keeps_nobody_else_waiting(group):
+    volume = Volume(member_count=4, member_mib=640, data="raid5", metadata="raid1", loops=False)
+    try:
+        for image in volume.images:  # pages of a tmpfs belong to the group that touches them first
+            run("dd", "if=/dev/zero", f"of={image}", "bs=1M", "count=640", "conv=notrunc", "status=none")
+        volume.loops = [volume.attach(image) for image in volume.images]
+        volume.make()
+        subprocess.run([TOOLS / "mount.cowraid", *volume.devices, volume.mount_point],
+                       check=True, preexec_fn=group.enter)
+        daemon = volume.daemon()
+        assert f"{group.folder.name}" in Path(f"/proc/{daemon}/cgroup").read_text(encoding="ascii")
+        (volume.mount_point / "small").write_bytes(b"small")
+        waits, done = [], threading.Event()
+
+        def look():
+            count = 0
+            while not done.is_set():
+                begin = time.monotonic()
+                assert not (volume.mount_point / f"missing{count}").exists()
+                assert (volume.mount_point / "small").read_bytes() == b"small"
+                if count % 10 == 0:
+                    tool("cowraid", "status", volume.mount_point)
+                waits.append(time.monotonic() - begin)
+                count += 1
+                time.sleep(0.02)
+
+        looker = threading.Thread(target=look)
+        looker.start()
+        files = [volume.mount_point / f"storm{index}" for index in range(WRITERS)]
+        sums = together([lambda file=file: storm(file, STORM_SECONDS) for file in files])
+        done.set()
+        looker.join()
+        assert len(waits) > 20
+        assert max(waits) < 5, f"{max(waits):.1f} s"
+        assert group.killed() == 0
+        assert peak_mib(daemon) < GROUP_MIB
+        volume.drop_caches()
+        assert [sum_of(file) for file in files] == sums
+        volume.unmount()
+        volume.check()
+    finally:
+        volume.destroy()
