@@ -39,7 +39,9 @@ enum class FeatureSupport : uint8_t {
       "2026-11-26")                                                                                          \
     X(shrink, kRefuse, 8, kHandled, "a balance makes a member smaller, and removes none", "2026-11-26")      \
     X(shared_blocks, kReadOnly, 0, kReserved, "a free would release blocks that another owner shares",       \
-      "2026-11-20")
+      "2026-11-20")                                                                                          \
+    X(rights, kReadOnly, 1, kHandled, "access lists and capabilities would not change with their files",     \
+      "2026-11-29")
 
 struct Feature {
     const char* name;

@@ -107,6 +107,23 @@ struct DiskXattr {
 };
 static_assert(sizeof(DiskXattr) == 4);
 
+// Value of the extended attributes system.posix_acl_access and system.posix_acl_default, as setxattr(2) has
+// it.
+inline constexpr uint32_t kAclVersion = 2;
+
+struct DiskAcl {
+    le32 version;  // kAclVersion
+    // DiskAclEntry entries[] follow
+};
+static_assert(sizeof(DiskAcl) == 4);
+
+struct DiskAclEntry {
+    le16 tag;  // AclTag (format/acl_codec.h)
+    le16 permissions;  // bits of "others" in a mode
+    le32 id;  // of the user or group that the tag names, if it does
+};
+static_assert(sizeof(DiskAclEntry) == 8);
+
 enum class ExtentKind : uint8_t {
     kData = 1,
     kReserved = 2,  // fallocate: reads as zeros, rows are reserved, address 0

@@ -229,6 +229,14 @@ CW_FIELD(DiskXattr, name_bytes, 0, 1);
 CW_FIELD(DiskXattr, part, 1, 1);
 CW_FIELD(DiskXattr, value_bytes, 2, 2);
 
+CW_STRUCT(DiskAcl, 4);
+CW_FIELD(DiskAcl, version, 0, 4);
+
+CW_STRUCT(DiskAclEntry, 8);
+CW_FIELD(DiskAclEntry, tag, 0, 2);
+CW_FIELD(DiskAclEntry, permissions, 2, 2);
+CW_FIELD(DiskAclEntry, id, 4, 4);
+
 CW_STRUCT(DiskExtent, 32);
 CW_FIELD(DiskExtent, address, 0, 8);
 CW_FIELD(DiskExtent, generation, 8, 8);

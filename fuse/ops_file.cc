@@ -290,6 +290,10 @@ Served WriteRequest::operator()() const
     Frontend& frontend = frontend_of(request);
     const bool direct = past_page_cache(info);
     const uint32_t uid = fuse_req_ctx(request)->uid;  // until the answer
+    // The kernel sees to that for what goes through its page cache.
+    if (direct)
+        if (const Status dropped = frontend.filesystem->names.drop_capability(inode); !dropped.ok())
+            return reply_status(request, dropped);
     if (direct && !frontend.invalidator.enter(uid)) {
         fuse_reply_err(request, EAGAIN);
         return Served::kAnswered;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Extended attributes: user.* and trusted.*. The kernel lets only root at trusted.*.
+// Extended attributes: user.*, trusted.*, security.*, and access control lists. Who may do what with them is
+// the kernel's; it checks lists, too, before it sends them.
 #include <algorithm>
 #include <cerrno>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "fuse/frontend.h"
+#include "fuse/set_id.h"
 
 namespace cowraid {
 
@@ -16,23 +18,27 @@ namespace {
 constexpr std::string_view kUserPrefix = "user.";
 constexpr std::string_view kTrustedPrefix = "trusted.";
 constexpr std::string_view kSecurityPrefix = "security.";
+constexpr std::string_view kAccessAcl = "system.posix_acl_access";
+constexpr std::string_view kDefaultAcl = "system.posix_acl_default";
 
-bool stored_namespace(std::string_view name)
+bool stored_name(std::string_view name)
 {
-    return name.starts_with(kUserPrefix) || name.starts_with(kTrustedPrefix);
+    return name.starts_with(kUserPrefix) || name.starts_with(kTrustedPrefix) ||
+           name.starts_with(kSecurityPrefix) || name == kAccessAcl || name == kDefaultAcl;
 }
 
 void op_setxattr(fuse_req_t request, fuse_ino_t node, const char* name, const char* value, size_t bytes,
                  int flags)
 {
-    if (!stored_namespace(name)) {
+    if (!stored_name(name)) {
         fuse_reply_err(request, EOPNOTSUPP);
         return;
     }
+    const InodeNumber inode = inode_of(request, node);
+    const Caller caller = name == kAccessAcl ? acl_caller(request, inode) : Caller{};
     serve(request, [=, name = std::string(name), value = std::string(value, bytes)] {
-        return reply_status(request,
-                            filesystem_of(request).names.set_xattr(inode_of(request, node), name,
-                                                                   std::as_bytes(std::span(value)), flags));
+        return reply_status(request, filesystem_of(request).names.set_xattr(
+                                         inode, name, std::as_bytes(std::span(value)), flags, caller));
     });
 }
 
@@ -49,10 +55,8 @@ void reply_xattr_bytes(fuse_req_t request, const void* bytes, size_t count, size
 
 void op_getxattr(fuse_req_t request, fuse_ino_t node, const char* name, size_t room)
 {
-    if (!stored_namespace(name)) {
-        // The kernel asks for security.capability on its own and remembers an ENOSYS for all names.
-        const bool security = std::string_view(name).starts_with(kSecurityPrefix);
-        fuse_reply_err(request, security ? ENODATA : EOPNOTSUPP);
+    if (!stored_name(name)) {
+        fuse_reply_err(request, EOPNOTSUPP);
         return;
     }
     const auto value = filesystem_of(request).names.get_xattr(inode_of(request, node), name);
@@ -110,7 +114,7 @@ void op_listxattr(fuse_req_t request, fuse_ino_t node, size_t room)
 
 void op_removexattr(fuse_req_t request, fuse_ino_t node, const char* name)
 {
-    if (!stored_namespace(name)) {
+    if (!stored_name(name)) {
         fuse_reply_err(request, EOPNOTSUPP);
         return;
     }

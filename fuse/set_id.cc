@@ -61,6 +61,12 @@ CallerRights rights_of(const fuse_ctx& caller)
     return rights;
 }
 
+bool may_set_group_id(const CallerRights& rights, uint32_t gid)
+{
+    return rights.has_fsetid ||
+           std::find(rights.groups.begin(), rights.groups.end(), gid) != rights.groups.end();
+}
+
 }  // namespace
 
 void note_set_id_request(std::span<const std::byte> request)
@@ -99,8 +105,7 @@ uint32_t set_id_bits_cleared(uint32_t mode, uint32_t gid, const CallerRights& ri
 {
     if (!S_ISREG(mode))
         return 0;
-    const bool in_group = std::find(rights.groups.begin(), rights.groups.end(), gid) != rights.groups.end();
-    const bool group_goes = (mode & S_IXGRP) != 0 || !(in_group || rights.has_fsetid);
+    const bool group_goes = (mode & S_IXGRP) != 0 || !may_set_group_id(rights, gid);
     return mode & (S_ISUID | (group_goes ? uint32_t{S_ISGID} : 0));
 }
 
@@ -119,6 +124,16 @@ Caller changing_caller(fuse_req_t request, InodeNumber inode, SetIdRule rule)
     const CallerRights rights = rights_of(*fuse_req_ctx(request));
     if (rule == SetIdRule::kAsRequested || !rights.has_fsetid)
         caller.cleared_mode_bits = set_id_bits_cleared(now->mode, now->gid, rights);
+    return caller;
+}
+
+Caller acl_caller(fuse_req_t request, InodeNumber inode)
+{
+    Caller caller = caller_of(request);
+    const auto now = frontend_of(request).filesystem->names.get_attributes(inode);
+    if (now.ok() && (now->mode & S_ISGID) != 0 &&
+        !may_set_group_id(rights_of(*fuse_req_ctx(request)), now->gid))
+        caller.cleared_mode_bits = S_ISGID;
     return caller;
 }
 

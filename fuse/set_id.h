@@ -40,5 +40,8 @@ uint32_t set_id_bits_cleared(uint32_t mode, uint32_t gid, const CallerRights& ri
 // request says itself whether bits go, or they go unless the caller has CAP_FSETID.
 enum class SetIdRule : uint8_t { kAsRequested, kUnlessCapable };
 Caller changing_caller(fuse_req_t request, InodeNumber inode, SetIdRule rule);
+// The caller of a request that gives `inode` an access list: who has not CAP_FSETID and is not in the group
+// of a set-gid file takes the bit away.
+Caller acl_caller(fuse_req_t request, InodeNumber inode);
 
 }  // namespace cowraid

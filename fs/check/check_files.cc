@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "format/acl_codec.h"
 #include "format/damage_codec.h"
 #include "format/items.h"
 #include "fs/check/check_inode.h"
@@ -172,6 +173,10 @@ void FileTreeCheck::entry_item(const Key& key, std::span<const std::byte> payloa
 void FileTreeCheck::xattr_item(const Key& key, std::span<const std::byte> payload)
 {
     const Result<XattrPart> part = decode_xattr(key.offset, payload);
+    const bool is_acl = part.ok() && (part->name == kAccessAclName || part->name == kDefaultAclName);
+    if (is_acl && !decode_acl(part->value).ok())
+        context_.findings.add("inode", {}, "inode %llu: an access control list is damaged",
+                              as_ull(key.object));
     if (!part.ok() || !xattr_bucket_.accept_part(key.object, seed_, *part))
         context_.findings.add("inode", {},
                               "inode %llu: an extended attribute is damaged or misplaced at %llu",

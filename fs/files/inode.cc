@@ -60,6 +60,7 @@ Ref<Inode> InodeTable::create(InodeNumber number, const InodeAttributes& attribu
     Ref<Inode> inode = object(number);
     MutexLock lock(inode->mutex);
     inode->attributes = attributes;
+    inode->absent_xattrs = kAllXattrKinds;
     inode->loaded = true;
     return inode;
 }

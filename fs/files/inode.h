@@ -23,6 +23,15 @@
 
 namespace cowraid {
 
+// Extended attributes that requests ask for all the time, by bit.
+enum XattrKind : uint8_t {
+    kOrdinaryXattr = 0,
+    kAccessAclXattr = 1 << 0,
+    kDefaultAclXattr = 1 << 1,
+    kCapabilityXattr = 1 << 2,
+};
+inline constexpr uint8_t kAllXattrKinds = kAccessAclXattr | kDefaultAclXattr | kCapabilityXattr;
+
 struct Inode : RefCounted<Inode> {
     explicit Inode(InodeNumber inode_number) : number(inode_number) { }
 
@@ -33,6 +42,8 @@ struct Inode : RefCounted<Inode> {
     // The item is gone: the number is never used again.
     bool removed CW_GUARDED_BY(mutex) = false;
     InodeAttributes attributes CW_GUARDED_BY(mutex);
+    // Kinds of extended attributes (XattrKind) that it has not: known since it was made or somebody looked.
+    uint8_t absent_xattrs CW_GUARDED_BY(mutex) = 0;
     // Data of the open transaction, and data on its way to members. Reads look at dirty, then flushing,
     // then the extent items. While `flushing` holds anything, extent items of this inode change only by
     // the flush itself: truncate, fallocate and removal wait for it first (fs/files/flush.h).

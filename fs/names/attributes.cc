@@ -9,6 +9,7 @@
 #include "fs/files/file_blocks.h"
 #include "fs/names/inode_use.h"
 #include "fs/names/names.h"
+#include "fs/names/xattr.h"
 
 namespace cowraid {
 
@@ -92,14 +93,25 @@ Result<Attributes> Names::get_attributes(InodeNumber inode)
 
 namespace {
 
-Result<Attributes> apply_change(Store& store, Inode& inode, const SetAttributes& change, const Caller& caller)
+// The access list says of owner, group and others what the mode says. Nothing is changed on failure.
+Status change_acl(Store& store, Operation& op, Inode& inode, uint32_t mode) CW_REQUIRES(inode.mutex)
 {
-    Operation op(store);
-    // Truncating works on a full volume, whatever the kernel sends along with it.
-    CW_TRY(op.begin(change.size_bytes ? Operation::Kind::kShrink : Operation::Kind::kGrow, 1));
-    MutexLock lock(inode.mutex);
+    CW_ASSIGN(Acl acl, find_acl(store, inode, kAccessAclName));
+    if (acl.empty())
+        return {};
+    set_acl_permissions(acl, mode);
+    CW_ASSIGN(const XattrSlot slot, find_xattr_slot(store, inode.number, kAccessAclName));
+    put_xattr(store, op, inode, kAccessAclName, slot, encode_xattr(kAccessAclName, encode_acl(acl)));
+    return {};
+}
+
+Result<Attributes> apply_locked(Store& store, Operation& op, Inode& inode, const SetAttributes& change,
+                                const Caller& caller) CW_REQUIRES(inode.mutex)
+{
     if (inode.removed)
         return Err::kStale;
+    if (change.mode)
+        CW_TRY(change_acl(store, op, inode, *change.mode));
     InodeAttributes& attributes = inode.attributes;
     change_owner(attributes, change, caller);
     if (change.mode)
@@ -108,6 +120,22 @@ Result<Attributes> apply_change(Store& store, Inode& inode, const SetAttributes&
     const bool only_times = !change.mode && !change.uid && !change.gid;
     store_inode(op, inode, only_times ? Changed::kTimes : Changed::kContent);
     return attributes_of(inode);
+}
+
+Result<Attributes> apply_change(Store& store, Inode& inode, const SetAttributes& change, const Caller& caller)
+{
+    while (true) {
+        const Result<bool> listed = change.mode ? has_xattr(store, inode, kAccessAclName) : false;
+        CW_TRY(listed.status());
+        Operation op(store);
+        // Truncating works on a full volume, whatever the kernel sends along with it.
+        CW_TRY(op.begin(change.size_bytes ? Operation::Kind::kShrink : Operation::Kind::kGrow,
+                        1 + (*listed ? kAclItems : 0)));
+        MutexLock lock(inode.mutex);
+        const bool appeared = change.mode && !*listed && (inode.absent_xattrs & kAccessAclXattr) == 0;
+        if (!appeared)
+            return apply_locked(store, op, inode, change, caller);
+    }
 }
 
 class SizeChange final : public AttributeChange {
@@ -122,6 +150,8 @@ public:
     }
     Result<Progress> step() override
     {
+        if (!std::exchange(begun_, true))
+            CW_TRY(names_.drop_capability(use_->number));
         CW_ASSIGN(const Progress progress, truncation_->step());
         if (progress == Progress::kMore)
             return progress;
@@ -140,6 +170,7 @@ private:
     const SetAttributes change_;
     const Caller caller_;
     const std::unique_ptr<LongChange> truncation_;
+    bool begun_ = false;
 };
 
 }  // namespace

@@ -2,9 +2,12 @@
 // New inodes: files, directories, symbolic links, devices.
 #include <sys/stat.h>
 
+#include <utility>
+
 #include "format/items.h"
 #include "fs/names/inode_use.h"
 #include "fs/names/names.h"
+#include "fs/names/xattr.h"
 
 namespace cowraid {
 
@@ -81,19 +84,31 @@ void inherit(const InodeAttributes& directory, InodeAttributes& child)
         child.mode |= S_ISGID;
 }
 
-// Requires both inodes locked. Nothing is changed on failure.
-Status add_child(Store& store, Operation& op, Inode& directory, std::string_view name, Inode& child,
-                 std::string_view symlink_target)
+struct NewNode {
+    InodeNumber parent;
+    std::string_view name;
+    uint32_t mode = 0;
+    uint64_t rdev = 0;
+    std::string_view symlink_target;
+};
+
+// Requires both inodes locked. Nothing is changed on failure. `inherits`: the directory had a default list.
+Status add_child(Store& store, Operation& op, Inode& directory, const NewNode& node, Inode& child,
+                 uint32_t umask, bool inherits)
 {
     directory.mutex.assert_held();
     child.mutex.assert_held();
     if (directory.removed || directory.attributes.link_count == 0)
         return Err::kNotFound;
-    CW_ASSIGN(const DirentSlot slot, find_name(store, directory.number, name));
+    CW_ASSIGN(const DirentSlot slot, find_name(store, directory.number, node.name));
     if (slot.found)
         return Err::kExists;
     if (slot.free_cursor == 0)
         return Err::kNoSpace;
+    Acl inherited;
+    if (inherits) {
+        CW_ASSIGN(inherited, find_acl(store, directory, kDefaultAclName));
+    }
     if (child.attributes.is_directory()) {
         if (directory.attributes.link_count == UINT32_MAX)
             return Err::kTooManyLinks;
@@ -101,34 +116,40 @@ Status add_child(Store& store, Operation& op, Inode& directory, std::string_view
         child.attributes.parent = directory.number.value;
     }
     inherit(directory.attributes, child.attributes);
+    inherit_rights(store, op, child, std::move(inherited), umask);
     child.attributes.generation = op.transaction().id.value;
-    put_name(op, directory, slot.free_cursor, name, child);
-    if (!symlink_target.empty())
-        op.put(symlink_key(child.number), std::as_bytes(std::span(symlink_target)));
+    put_name(op, directory, slot.free_cursor, node.name, child);
+    if (!node.symlink_target.empty())
+        op.put(symlink_key(child.number), std::as_bytes(std::span(node.symlink_target)));
     store_inode(op, child);
-    add_name_weight(directory, name);
+    add_name_weight(directory, node.name);
     touch_directory(directory, child.attributes.created);
     store_inode(op, directory);
     return {};
 }
 
-Result<Attributes> add_node(Names& names, InodeNumber parent, std::string_view name, uint32_t mode,
-                            uint64_t rdev, std::string_view symlink_target, const Caller& caller)
+Result<Attributes> add_node(Names& names, const NewNode& node, const Caller& caller)
 {
-    CW_TRY(check_request(name, mode, symlink_target));
-    CW_ASSIGN(const InodeUse directory, use_directory(names, parent));
-    CW_TRY(expect_free(names.store, parent, name));
+    CW_TRY(check_request(node.name, node.mode, node.symlink_target));
+    CW_ASSIGN(const InodeUse directory, use_directory(names, node.parent));
+    CW_TRY(expect_free(names.store, node.parent, node.name));
+    // One that somebody sets meanwhile comes later.
+    const Result<bool> inherits =
+        S_ISLNK(node.mode) ? false : has_xattr(names.store, *directory, kDefaultAclName);
+    CW_TRY(inherits.status());
     Operation op(names.store);
-    CW_TRY(op.begin(Operation::Kind::kGrow, item_count(symlink_target)));
+    CW_TRY(
+        op.begin(Operation::Kind::kGrow, item_count(node.symlink_target) + (*inherits ? 2 * kAclItems : 0)));
     CW_ASSIGN(const InodeNumber number, next_inode_number(names));
     // In the table and remembered before anything names it, so that whoever finds the name finds this object
     // and no unlink can delete it under the caller.
     const InodeUse child(
-        names, names.files.inodes.create(number, new_attributes(mode, rdev, symlink_target, caller)));
+        names,
+        names.files.inodes.create(number, new_attributes(node.mode, node.rdev, node.symlink_target, caller)));
     LookupReference reference(names, child);
     const InodeLocks locks({directory.get(), child.get()});
     child->mutex.assert_held();
-    const Status status = add_child(names.store, op, *directory, name, *child, symlink_target);
+    const Status status = add_child(names.store, op, *directory, node, *child, caller.umask, *inherits);
     if (!status.ok()) {
         child->removed = true;
         return status.err();
@@ -143,13 +164,13 @@ Result<Attributes> add_node(Names& names, InodeNumber parent, std::string_view n
 Result<Attributes> Names::make_node(InodeNumber parent, std::string_view name, uint32_t mode, uint64_t rdev,
                                     const Caller& caller)
 {
-    return add_node(*this, parent, name, mode, rdev, {}, caller);
+    return add_node(*this, {parent, name, mode, rdev, {}}, caller);
 }
 
 Result<Attributes> Names::make_symlink(InodeNumber parent, std::string_view name, std::string_view target,
                                        const Caller& caller)
 {
-    return add_node(*this, parent, name, S_IFLNK | 0777, 0, target, caller);
+    return add_node(*this, {parent, name, S_IFLNK | 0777, 0, target}, caller);
 }
 
 }  // namespace cowraid

@@ -75,8 +75,11 @@ struct Names {
     void note_access(InodeNumber inode);
 
     // Names with prefix "user." or "trusted." and others the front end lets through. `flags`: 0,
-    // XATTR_CREATE, XATTR_REPLACE.
-    Status set_xattr(InodeNumber inode, std::string_view name, std::span<const std::byte> value, int flags);
+    // XATTR_CREATE, XATTR_REPLACE. An access list changes the mode, and is not stored when that says it all;
+    // the mode loses the set-gid bit if it is among those that `caller` clears. kInvalid for a list that is
+    // none, kAccess for a default list of what is no directory.
+    Status set_xattr(InodeNumber inode, std::string_view name, std::span<const std::byte> value, int flags,
+                     const Caller& caller = {});
     Result<std::vector<std::byte>> get_xattr(InodeNumber inode, std::string_view name);
     // Names, each with a terminating zero. kTooBig when they are longer than kMaxXattrListBytes: the kernel
     // takes no more (XATTR_LIST_MAX).
@@ -85,7 +88,10 @@ struct Names {
     // The same in steps, each of which looks at some hundred items. A name that is there all the time is
     // among them once.
     Result<std::unique_ptr<XattrList>> begin_list_xattrs(InodeNumber inode);
+    // An access list that is not there is no error.
     Status remove_xattr(InodeNumber inode, std::string_view name);
+    // The file capability goes, as with every change of the content. Free where there is none.
+    Status drop_capability(InodeNumber inode);
 
     Store& store;
     Files& files;

@@ -73,7 +73,7 @@ TEST_CASE("make_node: attributes of what was made, and of its directory")
     CHECK(device->rdev == 0x103);
     const Result<Attributes> directory = fs.names.make_node(kRoot, "directory", S_IFDIR | 01777, 0, kUser);
     REQUIRE(directory.ok());
-    CHECK(directory->mode == (S_IFDIR | 01777));
+    CHECK(directory->mode == (S_IFDIR | 01755));  // with the umask of kUser
     CHECK(directory->link_count == 2);
     CHECK(directory->inode.value > device->inode.value);
     CHECK(attributes(fs, kRoot).link_count == 3);

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT
 // Extended attributes: values of up to 64 KiB by name beside an inode.
+#include <sys/stat.h>
 #include <sys/xattr.h>
 
 #include <algorithm>
 #include <climits>
+#include <optional>
 
 #include "format/items.h"
 #include "format/node.h"
 #include "fs/names/inode_use.h"
 #include "fs/names/names.h"
+#include "fs/names/xattr.h"
 
 namespace cowraid {
 
@@ -34,16 +37,11 @@ Status check_set(std::string_view name, std::span<const std::byte> value, int fl
     return value.size() > kXattrValueBytesMax ? Err::kTooBig : Err::kOk;
 }
 
-Result<XattrSlot> find_in_bucket(Store& store, InodeNumber inode, std::string_view name)
-{
-    return find_xattr(store.items, store.volume.identity().name_hash_seed, inode, name);
-}
-
 // The slot that `flags` allow to be written, with room for as many parts.
 Result<XattrSlot> find_writable(Store& store, InodeNumber inode, std::string_view name, int flags,
                                 size_t part_count)
 {
-    CW_ASSIGN(XattrSlot slot, find_in_bucket(store, inode, name));
+    CW_ASSIGN(XattrSlot slot, find_xattr_slot(store, inode, name));
     if (slot.found() && flags == XATTR_CREATE)
         return Err::kExists;
     if (!slot.found() && flags == XATTR_REPLACE)
@@ -53,26 +51,36 @@ Result<XattrSlot> find_writable(Store& store, InodeNumber inode, std::string_vie
     return slot;
 }
 
-// Puts the parts into rising cursors of the bucket, the old ones first, and erases what is left of those. A
-// replacement overwrites the item at the first of the old ones: its bucket is empty at no moment.
-void put_parts(Operation& op, InodeNumber inode, const XattrSlot& slot, std::vector<ItemBytes> parts)
-{
-    std::vector<uint64_t> cursors = slot.cursors;
-    cursors.insert(cursors.end(), slot.free_cursors.begin(), slot.free_cursors.end());
-    for (size_t i = parts.size(); i < slot.cursors.size(); ++i)
-        op.erase(xattr_key(inode, cursors[i]));
-    cursors.resize(parts.size());
-    std::sort(cursors.begin(), cursors.end());
-    for (size_t i = 0; i < parts.size(); ++i)
-        op.put(xattr_key(inode, cursors[i]), std::move(parts[i]));
-}
-
 Result<XattrSlot> find_present(Store& store, InodeNumber inode, std::string_view name)
 {
-    CW_ASSIGN(XattrSlot slot, find_in_bucket(store, inode, name));
+    CW_ASSIGN(XattrSlot slot, find_xattr_slot(store, inode, name));
     if (!slot.found())
         return Err::kNoData;
     return slot;
+}
+
+bool is_acl(XattrKind kind)
+{
+    return kind == kAccessAclXattr || kind == kDefaultAclXattr;
+}
+
+// An access list, with what it says of the mode.
+struct WantedAcl {
+    std::optional<uint32_t> permissions;  // none: it says nothing of it
+    bool stored = true;  // false: the mode says it all
+};
+
+Result<WantedAcl> check_acl(Inode& inode, XattrKind kind, std::span<const std::byte> value)
+{
+    if (!is_acl(kind))
+        return WantedAcl();
+    CW_ASSIGN(const Acl acl, decode_acl(value));
+    MutexLock lock(inode.mutex);
+    if (S_ISLNK(inode.attributes.mode))
+        return Err::kUnsupported;
+    if (kind == kAccessAclXattr)
+        return WantedAcl{acl_permissions(acl), !acl_is_mode(acl)};
+    return inode.attributes.is_directory() ? Result<WantedAcl>(WantedAcl()) : Err::kAccess;
 }
 
 void stamp_change(Operation& op, Inode& inode) CW_REQUIRES(inode.mutex)
@@ -127,11 +135,69 @@ private:
 
 }  // namespace
 
-Status Names::set_xattr(InodeNumber inode, std::string_view name, std::span<const std::byte> value, int flags)
+XattrKind xattr_kind(std::string_view name)
+{
+    if (name == kAccessAclName)
+        return kAccessAclXattr;
+    if (name == kDefaultAclName)
+        return kDefaultAclXattr;
+    return name == kCapabilityName ? kCapabilityXattr : kOrdinaryXattr;
+}
+
+Result<XattrSlot> find_xattr_slot(Store& store, InodeNumber inode, std::string_view name)
+{
+    return find_xattr(store.items, store.volume.identity().name_hash_seed, inode, name);
+}
+
+Result<bool> has_xattr(Store& store, Inode& inode, std::string_view name)
+{
+    const XattrKind kind = xattr_kind(name);
+    {
+        MutexLock lock(inode.mutex);
+        if ((inode.absent_xattrs & kind) != 0)
+            return false;
+    }
+    find_xattr_slot(store, inode.number, name).status().ignore();  // reads the nodes in
+    MutexLock lock(inode.mutex);
+    CW_ASSIGN(const XattrSlot slot, find_xattr_slot(store, inode.number, name));
+    if (!slot.found())
+        inode.absent_xattrs |= kind;
+    return slot.found();
+}
+
+// The parts come into rising cursors of the bucket, the old ones first, and what is left of those is erased.
+// A replacement overwrites the item at the first of the old ones: its bucket is empty at no moment.
+void put_xattr(Store& store, Operation& op, Inode& inode, std::string_view name, const XattrSlot& slot,
+               std::vector<ItemBytes> parts)
+{
+    std::vector<uint64_t> cursors = slot.cursors;
+    cursors.insert(cursors.end(), slot.free_cursors.begin(), slot.free_cursors.end());
+    for (size_t i = parts.size(); i < slot.cursors.size(); ++i)
+        op.erase(xattr_key(inode.number, cursors[i]));
+    cursors.resize(parts.size());
+    std::sort(cursors.begin(), cursors.end());
+    for (size_t i = 0; i < parts.size(); ++i)
+        op.put(xattr_key(inode.number, cursors[i]), std::move(parts[i]));
+    const XattrKind kind = xattr_kind(name);
+    if (parts.empty()) {
+        inode.absent_xattrs |= kind;
+        return;
+    }
+    inode.absent_xattrs &= static_cast<uint8_t>(~kind);
+    if (kind == kOrdinaryXattr || store.volume.keeps_rights())
+        return;
+    // An fsync makes a commit until a superblock says that there are such attributes.
+    store.volume.keep_rights();
+    op.transaction().loggable = false;
+}
+
+Status Names::set_xattr(InodeNumber inode, std::string_view name, std::span<const std::byte> value, int flags,
+                        const Caller& caller)
 {
     CW_TRY(check_set(name, value, flags));
     CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
-    std::vector<ItemBytes> parts = encode_xattr(name, value);
+    CW_ASSIGN(const WantedAcl acl, check_acl(*use, xattr_kind(name), value));
+    std::vector<ItemBytes> parts = acl.stored ? encode_xattr(name, value) : std::vector<ItemBytes>();
     CW_TRY(find_writable(store, inode, name, flags, parts.size()).status());
     Operation op(store);
     const size_t item_count = 2 + kXattrPartsMax + value.size() / kUsualItemBytes;
@@ -140,7 +206,11 @@ Status Names::set_xattr(InodeNumber inode, std::string_view name, std::span<cons
     if (use->removed)
         return Err::kStale;
     CW_ASSIGN(const XattrSlot slot, find_writable(store, inode, name, flags, parts.size()));
-    put_parts(op, inode, slot, std::move(parts));
+    if (acl.permissions) {
+        uint32_t& mode = use->attributes.mode;
+        mode = (mode & ~kPermissionBits & ~(caller.cleared_mode_bits & S_ISGID)) | *acl.permissions;
+    }
+    put_xattr(store, op, *use, name, slot, std::move(parts));
     stamp_change(op, *use);
     return {};
 }
@@ -149,7 +219,13 @@ Result<std::vector<std::byte>> Names::get_xattr(InodeNumber inode, std::string_v
 {
     CW_TRY(check_xattr_name(name));
     CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
-    Result<XattrSlot> slot = find_in_bucket(store, inode, name);
+    const XattrKind kind = xattr_kind(name);
+    if (kind != kOrdinaryXattr) {
+        CW_ASSIGN(const bool found, has_xattr(store, *use, name));
+        if (!found)
+            return Err::kNoData;
+    }
+    Result<XattrSlot> slot = find_xattr_slot(store, inode, name);
     // Most questions are for what no file has. A replacement keeps the first item of what it replaces.
     if (slot.ok() && slot->free_cursors.size() == kBucketSlots)
         return Err::kNoData;
@@ -159,6 +235,8 @@ Result<std::vector<std::byte>> Names::get_xattr(InodeNumber inode, std::string_v
         slot = find_present(store, inode, name);
     }
     CW_TRY(slot.status());
+    if (is_acl(kind) && !decode_acl(slot->value).ok())
+        return Err::kCorrupt;
     return std::move(slot->value);
 }
 
@@ -179,16 +257,30 @@ Status Names::remove_xattr(InodeNumber inode, std::string_view name)
 {
     CW_TRY(check_xattr_name(name));
     CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
-    CW_TRY(find_present(store, inode, name).status());
+    const Status found = find_present(store, inode, name).status();
+    // Who has no list has what its removal leaves.
+    if (found.err() == Err::kNoData && is_acl(xattr_kind(name)))
+        return {};
+    CW_TRY(found);
     Operation op(store);
     CW_TRY(op.begin(Operation::Kind::kShrink, 1 + kXattrPartsMax));
     MutexLock lock(use->mutex);
     if (use->removed)
         return Err::kStale;
     CW_ASSIGN(const XattrSlot slot, find_present(store, inode, name));
-    put_parts(op, inode, slot, {});
+    put_xattr(store, op, *use, name, slot, {});
     stamp_change(op, *use);
     return {};
+}
+
+Status Names::drop_capability(InodeNumber inode)
+{
+    CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
+    CW_ASSIGN(const bool found, has_xattr(store, *use, kCapabilityName));
+    if (!found)
+        return {};
+    const Status removed = remove_xattr(inode, kCapabilityName);
+    return removed.err() == Err::kNoData ? Status() : removed;
 }
 
 }  // namespace cowraid

@@ -147,6 +147,7 @@ void Volume::begin_with(Superblock superblock)
     log_epoch_.store(committed_.log_epoch);
     may_have_moved_blocks_.store((committed_.incompat_features & feature_bit("remap")) != 0);
     may_have_frames_.store((committed_.incompat_features & feature_bit("zstd")) != 0);
+    keeps_rights_.store((committed_.readonly_features & feature_bit("rights")) != 0);
     MutexLock lock(mutex_);
     shown_ = committed_;
 }

@@ -112,6 +112,9 @@ public:
     // Files may have compressed extents from the next commit on. Commit thread.
     void note_frames();
     [[nodiscard]] bool may_have_frames() const;
+    // Whether the last superblock has the feature `rights`; the next one has it after keep_rights().
+    [[nodiscard]] bool keeps_rights() const { return keeps_rights_.load(std::memory_order_relaxed); }
+    void keep_rights() { wants_rights_.store(true, std::memory_order_relaxed); }
     // Of dropped data groups whose slots return with the next commit.
     [[nodiscard]] uint64_t dropped_blocks() const;
     // Blocks that unallocated slots could still hold as `content`; as data, beside what is kept for metadata.
@@ -509,6 +512,7 @@ private:
     std::atomic<bool> half_{false};
     // What the incompatible features of next_ say.
     std::atomic<bool> may_have_moved_blocks_{false}, may_have_frames_{false};
+    std::atomic<bool> keeps_rights_{false}, wants_rights_{false};  // what committed_ and next_ say, or will
     std::atomic<uint64_t> generation_{0}, log_epoch_{0};  // of committed_
     std::atomic<bool> has_caught_up_{false};  // caught_up_, or flushed
 

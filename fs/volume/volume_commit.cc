@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "device/superblock_store.h"
+#include "format/feature_table.h"
 #include "fs/volume/commit_mutant.h"
 #include "fs/volume/missing_members.h"
 #include "fs/volume/volume.h"
@@ -18,6 +19,7 @@ void Volume::next_is_committed()
 {
     generation_.store(next_.generation.value);
     log_epoch_.store(next_.log_epoch);
+    keeps_rights_.store((next_.readonly_features & feature_bit("rights")) != 0);
     balance_is_committed();
     MutexLock lock(mutex_);
     // Groups are made on new members once this superblock is durable.
@@ -120,6 +122,8 @@ void Volume::set_tree_commits(uint64_t count)
 {
     commit_thread_.assert_here();
     next_.tree_commits = count;
+    if (wants_rights_.load(std::memory_order_relaxed))
+        next_.readonly_features |= feature_bit("rights");
     if (renew_log_epoch_)
         begin_log_epoch();
     renew_log_epoch_ = false;

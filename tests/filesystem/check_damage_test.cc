@@ -117,6 +117,12 @@ TEST_CASE("wrong items of inodes")
         put(core, xattr_key(find_inode(core, kRoot, "big"), kMinCursor),
             encode_xattr("user.x", std::as_bytes(std::span("abc", 3))).front());
     });
+    expect_kind("an access control list that is none", "inode", [](Filesystem& core) {
+        const InodeNumber inode = find_inode(core, kRoot, "big");
+        const std::string_view name = "system.posix_acl_access";
+        const uint64_t cursor = name_bucket(core.volume->identity().name_hash_seed, name);
+        put(core, xattr_key(inode, cursor), encode_xattr(name, std::as_bytes(std::span("abc", 3))).front());
+    });
     expect_kind("items of an unknown type", "tree", [](Filesystem& core) {
         put(core, {kRootInode, 99, 7}, std::as_bytes(std::span("abc", 3)));
     });
