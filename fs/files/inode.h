@@ -44,6 +44,8 @@ struct Inode : RefCounted<Inode> {
     InodeAttributes attributes CW_GUARDED_BY(mutex);
     // Kinds of extended attributes (XattrKind) that it has not: known since it was made or somebody looked.
     uint8_t absent_xattrs CW_GUARDED_BY(mutex) = 0;
+    // Made without a name (O_TMPFILE), and had none yet.
+    bool temporary CW_GUARDED_BY(mutex) = false;
     // Data of the open transaction, and data on its way to members. Reads look at dirty, then flushing,
     // then the extent items. While `flushing` holds anything, extent items of this inode change only by
     // the flush itself: truncate, fallocate and removal wait for it first (fs/files/flush.h).
@@ -140,7 +142,7 @@ private:
 enum class Changed : uint8_t { kContent, kTimes };
 void store_inode(Operation& operation, Inode& inode, Changed changed = Changed::kContent);
 
-// Locks up to four inodes in the order of their numbers; equal ones once. Not analysed: which locks it takes,
+// Locks up to five inodes in the order of their numbers; equal ones once. Not analysed: which locks it takes,
 // and so lets go, is known when it runs only.
 class InodeLocks {
 public:
@@ -150,7 +152,7 @@ public:
     InodeLocks& operator=(const InodeLocks&) = delete;
 
 private:
-    std::array<Inode*, 4> locked_{};
+    std::array<Inode*, 5> locked_{};
     size_t count_ = 0;
 };
 

@@ -59,38 +59,57 @@ Result<InodeNumber> next_inode_number(Names& names)
     return InodeNumber{number};
 }
 
-InodeAttributes new_attributes(uint32_t mode, uint64_t rdev, std::string_view symlink_target,
-                               const Caller& caller)
+InodeAttributes new_attributes(uint32_t mode, uint64_t rdev, const Caller& caller)
 {
     InodeAttributes attributes;
     attributes.mode = mode & (S_IFMT | 07777);
     attributes.uid = caller.uid;
     attributes.gid = caller.gid;
     attributes.rdev = S_ISCHR(mode) || S_ISBLK(mode) ? rdev : 0;
-    attributes.size_bytes = symlink_target.size();
     attributes.link_count = S_ISDIR(mode) ? 2 : 1;
     attributes.created = current_time();
     attributes.accessed = attributes.modified = attributes.changed = attributes.created;
     return attributes;
 }
 
-// Set-gid directories hand their group down, and the bit itself to directories.
-void inherit(const InodeAttributes& directory, InodeAttributes& child)
-{
-    if ((directory.mode & S_ISGID) == 0)
-        return;
-    child.gid = directory.gid;
-    if (child.is_directory())
-        child.mode |= S_ISGID;
-}
-
 struct NewNode {
     InodeNumber parent;
-    std::string_view name;
+    std::string_view name;  // none: it gets one later, or goes when nobody refers to it
     uint32_t mode = 0;
     uint64_t rdev = 0;
     std::string_view symlink_target;
 };
+
+// The place of the name, and whether the directory takes it. Requires directory.mutex.
+Result<DirentSlot> find_place(Store& store, const Inode& directory, const NewNode& node)
+    CW_REQUIRES(directory.mutex)
+{
+    if (directory.removed || directory.attributes.link_count == 0)
+        return Err::kNotFound;
+    if (node.name.empty())
+        return DirentSlot();
+    CW_ASSIGN(DirentSlot slot, find_name(store, directory.number, node.name));
+    if (slot.found)
+        return Err::kExists;
+    if (slot.free_cursor == 0)
+        return Err::kNoSpace;
+    if (S_ISDIR(node.mode) && directory.attributes.link_count == UINT32_MAX)
+        return Err::kTooManyLinks;
+    return slot;
+}
+
+void put_first_name(Operation& op, Inode& directory, uint64_t cursor, std::string_view name, Inode& child)
+    CW_REQUIRES(directory.mutex, child.mutex)
+{
+    if (child.attributes.is_directory()) {
+        ++directory.attributes.link_count;
+        child.attributes.parent = directory.number.value;
+    }
+    put_name(op, directory, cursor, name, child);
+    add_name_weight(directory, name);
+    touch_directory(directory, child.attributes.created);
+    store_inode(op, directory);
+}
 
 // Requires both inodes locked. Nothing is changed on failure. `inherits`: the directory had a default list.
 Status add_child(Store& store, Operation& op, Inode& directory, const NewNode& node, Inode& child,
@@ -98,41 +117,33 @@ Status add_child(Store& store, Operation& op, Inode& directory, const NewNode& n
 {
     directory.mutex.assert_held();
     child.mutex.assert_held();
-    if (directory.removed || directory.attributes.link_count == 0)
-        return Err::kNotFound;
-    CW_ASSIGN(const DirentSlot slot, find_name(store, directory.number, node.name));
-    if (slot.found)
-        return Err::kExists;
-    if (slot.free_cursor == 0)
-        return Err::kNoSpace;
+    CW_ASSIGN(const DirentSlot slot, find_place(store, directory, node));
     Acl inherited;
     if (inherits) {
         CW_ASSIGN(inherited, find_acl(store, directory, kDefaultAclName));
     }
-    if (child.attributes.is_directory()) {
-        if (directory.attributes.link_count == UINT32_MAX)
-            return Err::kTooManyLinks;
-        ++directory.attributes.link_count;
-        child.attributes.parent = directory.number.value;
-    }
-    inherit(directory.attributes, child.attributes);
+    inherit_group(directory.attributes, child.attributes);
     inherit_rights(store, op, child, std::move(inherited), umask);
     child.attributes.generation = op.transaction().id.value;
-    put_name(op, directory, slot.free_cursor, node.name, child);
+    child.attributes.size_bytes = node.symlink_target.size();
+    if (node.name.empty()) {
+        child.attributes.link_count = 0;
+        child.temporary = true;
+        op.put(orphan_key(child.number), {});
+    } else {
+        put_first_name(op, directory, slot.free_cursor, node.name, child);
+    }
     if (!node.symlink_target.empty())
         op.put(symlink_key(child.number), std::as_bytes(std::span(node.symlink_target)));
     store_inode(op, child);
-    add_name_weight(directory, node.name);
-    touch_directory(directory, child.attributes.created);
-    store_inode(op, directory);
     return {};
 }
 
 Result<Attributes> add_node(Names& names, const NewNode& node, const Caller& caller)
 {
-    CW_TRY(check_request(node.name, node.mode, node.symlink_target));
     CW_ASSIGN(const InodeUse directory, use_directory(names, node.parent));
-    CW_TRY(expect_free(names.store, node.parent, node.name));
+    if (!node.name.empty())
+        CW_TRY(expect_free(names.store, node.parent, node.name));
     // One that somebody sets meanwhile comes later.
     const Result<bool> inherits =
         S_ISLNK(node.mode) ? false : has_xattr(names.store, *directory, kDefaultAclName);
@@ -140,12 +151,9 @@ Result<Attributes> add_node(Names& names, const NewNode& node, const Caller& cal
     Operation op(names.store);
     CW_TRY(
         op.begin(Operation::Kind::kGrow, item_count(node.symlink_target) + (*inherits ? 2 * kAclItems : 0)));
-    CW_ASSIGN(const InodeNumber number, next_inode_number(names));
-    // In the table and remembered before anything names it, so that whoever finds the name finds this object
-    // and no unlink can delete it under the caller.
-    const InodeUse child(
-        names,
-        names.files.inodes.create(number, new_attributes(node.mode, node.rdev, node.symlink_target, caller)));
+    // Remembered before anything names it, so that whoever finds the name finds this object and no unlink can
+    // delete it under the caller.
+    CW_ASSIGN(const InodeUse child, begin_inode(names, node.mode, node.rdev, caller));
     LookupReference reference(names, child);
     const InodeLocks locks({directory.get(), child.get()});
     child->mutex.assert_held();
@@ -161,15 +169,37 @@ Result<Attributes> add_node(Names& names, const NewNode& node, const Caller& cal
 
 }  // namespace
 
+Result<InodeUse> begin_inode(Names& names, uint32_t mode, uint64_t rdev, const Caller& caller)
+{
+    CW_ASSIGN(const InodeNumber number, next_inode_number(names));
+    return InodeUse(names, names.files.inodes.create(number, new_attributes(mode, rdev, caller)));
+}
+
+void inherit_group(const InodeAttributes& directory, InodeAttributes& child)
+{
+    if ((directory.mode & S_ISGID) == 0)
+        return;
+    child.gid = directory.gid;
+    if (child.is_directory())
+        child.mode |= S_ISGID;
+}
+
 Result<Attributes> Names::make_node(InodeNumber parent, std::string_view name, uint32_t mode, uint64_t rdev,
                                     const Caller& caller)
 {
+    CW_TRY(check_request(name, mode, {}));
     return add_node(*this, {parent, name, mode, rdev, {}}, caller);
+}
+
+Result<Attributes> Names::make_temporary(InodeNumber directory, uint32_t mode, const Caller& caller)
+{
+    return add_node(*this, {directory, {}, S_IFREG | (mode & 07777), 0, {}}, caller);
 }
 
 Result<Attributes> Names::make_symlink(InodeNumber parent, std::string_view name, std::string_view target,
                                        const Caller& caller)
 {
+    CW_TRY(check_request(name, S_IFLNK, target));
     return add_node(*this, {parent, name, S_IFLNK | 0777, 0, target}, caller);
 }
 

@@ -78,6 +78,12 @@ Result<NamedInode> resolve_name(Names& names, InodeNumber directory, std::string
 
 Attributes attributes_of(const Inode& inode) CW_REQUIRES(inode.mutex);
 
+// A new inode in memory, which nothing names yet: who does not store it sets `removed`. Hold a lookup
+// reference of one that can be found before its maker is done. kNoSpace: the numbers are used up.
+Result<InodeUse> begin_inode(Names& names, uint32_t mode, uint64_t rdev, const Caller& caller);
+// Set-gid directories hand their group down, and the bit itself to directories.
+void inherit_group(const InodeAttributes& directory, InodeAttributes& child);
+
 // Directories count two bytes per byte of a name.
 uint64_t name_weight(std::string_view name);
 // Counts names in or out of a directory and stamps its times. Requires directory.mutex; not stored yet.

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // One more name for a file.
+#include <utility>
+
 #include "format/items.h"
 #include "fs/names/inode_use.h"
 #include "fs/names/names.h"
@@ -15,7 +17,7 @@ Status add_link(Store& store, Operation& op, Inode& directory, std::string_view 
     inode.mutex.assert_held();
     if (directory.removed || directory.attributes.link_count == 0)
         return Err::kNotFound;
-    if (inode.removed || inode.attributes.link_count == 0)
+    if (inode.removed || (inode.attributes.link_count == 0 && !inode.temporary))
         return Err::kNotFound;
     if (inode.attributes.link_count >= kMaxLinks)
         return Err::kTooManyLinks;
@@ -26,6 +28,8 @@ Status add_link(Store& store, Operation& op, Inode& directory, std::string_view 
         return Err::kNoSpace;
     const timespec now = current_time();
     put_name(op, directory, slot.free_cursor, name, inode);
+    if (std::exchange(inode.temporary, false))
+        op.erase(orphan_key(inode.number));
     ++inode.attributes.link_count;
     inode.attributes.changed = now;
     store_inode(op, inode);
@@ -59,7 +63,7 @@ Result<Attributes> Names::link(InodeNumber inode, InodeNumber new_parent, std::s
     CW_TRY(check_link(store, *file, new_parent, new_name));
     LookupReference reference(*this, file);
     Operation op(store);
-    CW_TRY(op.begin(Operation::Kind::kGrow, 4));
+    CW_TRY(op.begin(Operation::Kind::kGrow, 5));
     const InodeLocks locks({directory.get(), file.get()});
     file->mutex.assert_held();
     CW_TRY(add_link(store, op, *directory, new_name, *file));

@@ -50,13 +50,17 @@ struct Names {
     Result<Attributes> make_node(InodeNumber parent, std::string_view name, uint32_t mode, uint64_t rdev,
                                  const Caller& caller);
     Result<Attributes> make_symlink(InodeNumber parent, std::string_view name, std::string_view target,
+    // A regular file without a name, of which that directory is the first in other respects; link() may give
+    // it one. Otherwise it goes with its last reference, or at the next mount.
+    Result<Attributes> make_temporary(InodeNumber directory, uint32_t mode, const Caller& caller);
                                     const Caller& caller);
     Result<Attributes> link(InodeNumber inode, InodeNumber new_parent, std::string_view new_name);
     Status unlink(InodeNumber parent, std::string_view name);
     Status rmdir(InodeNumber parent, std::string_view name);
-    // `flags`: 0, RENAME_NOREPLACE or RENAME_EXCHANGE; anything else is kInvalid.
+    // `flags`: 0, RENAME_EXCHANGE, or any of RENAME_NOREPLACE and RENAME_WHITEOUT; anything else is kInvalid.
+    // A whiteout (a device 0:0 of the caller, without permissions) takes the old name in the same step.
     Status rename(InodeNumber parent, std::string_view name, InodeNumber new_parent,
-                  std::string_view new_name, uint32_t flags);
+                  std::string_view new_name, uint32_t flags, const Caller& caller = {});
     Result<std::string> read_symlink(InodeNumber inode);
     // Entries behind `cursor` (0: from the start, "." and ".." first) until the sink is full. A cursor
     // stays valid whatever happens to other entries.

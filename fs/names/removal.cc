@@ -70,6 +70,7 @@ Result<Progress> remove_piece(Names& names, Inode& inode)
         return Progress::kDone;
     if (!inode.flushing.empty())
         return Progress::kMore;
+    inode.temporary = false;
     drop_dirty(names, inode);
     Unmapped removed;
     Result<Progress> progress = erase_items(names, operation, inode, removed);

@@ -28,6 +28,7 @@ struct Rename {
     Place from, to;
     bool exchange = false;
     bool no_replace = false;
+    InodeUse whiteout;  // for the old name; or none
 
     [[nodiscard]] bool changes_parent() const { return from.directory.get() != to.directory.get(); }
     // A directory gets another parent: only then can a loop arise.
@@ -146,6 +147,17 @@ void move_parent(Inode& directory, Inode& from, Inode& to)
     directory.attributes.parent = to.number.value;
 }
 
+// In the entry of what has left.
+void put_whiteout(Operation& op, const Place& from, Inode& whiteout)
+{
+    from.directory->mutex.assert_held();
+    whiteout.mutex.assert_held();
+    inherit_group(from.directory->attributes, whiteout.attributes);
+    whiteout.attributes.generation = op.transaction().id.value;
+    put_name(op, *from.directory, from.slot.entry.cursor, from.name, whiteout);
+    store_inode(op, whiteout);
+}
+
 // Requires the locks. The new name stands before the old one goes, so that a lookup finds one of them.
 Result<RenameOutcome> move_name(Operation& op, Rename& rename)
 {
@@ -161,8 +173,12 @@ Result<RenameOutcome> move_name(Operation& op, Rename& rename)
         return Err::kTooManyLinks;
     const timespec now = current_time();
     point(op, to, cursor, *from.inode, from.slot.entry);
-    op.erase(dirent_key(from.directory->number, from.slot.entry.cursor));
-    remove_name_weight(*from.directory, from.name);
+    if (rename.whiteout) {
+        put_whiteout(op, from, *rename.whiteout);
+    } else {
+        op.erase(dirent_key(from.directory->number, from.slot.entry.cursor));
+        remove_name_weight(*from.directory, from.name);
+    }
     if (from.is_directory() && rename.changes_parent())
         move_parent(*from.inode, *from.directory, *to.directory);
     bool last = false;
@@ -222,7 +238,7 @@ Result<RenameOutcome> carry_out(Names& names, Operation& op, Rename& rename, uin
             return RenameOutcome::kChanged;
     }
     const InodeLocks locks({rename.from.directory.get(), rename.to.directory.get(), rename.from.inode.get(),
-                            rename.to.inode.get()});
+                            rename.to.inode.get(), rename.whiteout.get()});
     CW_ASSIGN(const bool from_same, still_means(names.store, rename.from));
     CW_ASSIGN(const bool to_same, still_means(names.store, rename.to));
     if (!from_same || !to_same)
@@ -236,24 +252,46 @@ Result<RenameOutcome> carry_out(Names& names, Operation& op, Rename& rename, uin
 
 Status check_request(std::string_view name, std::string_view new_name, uint32_t flags)
 {
-    if (flags != 0 && flags != RENAME_NOREPLACE && flags != RENAME_EXCHANGE)
+    if ((flags & ~uint32_t{RENAME_NOREPLACE | RENAME_WHITEOUT}) != 0 && flags != RENAME_EXCHANGE)
         return Err::kInvalid;
     CW_TRY(check_name(name));
     CW_TRY(check_name(new_name));
     return is_dot_name(name) || is_dot_name(new_name) ? Err::kBusy : Err::kOk;
 }
 
+// One attempt, with an operation of its own.
+Result<RenameOutcome> try_rename(Names& names, Rename& rename, uint64_t moves, bool leaves_whiteout,
+                                 const Caller& caller)
+{
+    Operation op(names.store);
+    CW_TRY(op.begin(Operation::Kind::kGrow, leaves_whiteout ? 13 : 10));
+    if (leaves_whiteout) {
+        CW_ASSIGN(rename.whiteout, begin_inode(names, S_IFCHR, 0, caller));
+    }
+    Result<RenameOutcome> outcome = carry_out(names, op, rename, moves);
+    if (leaves_whiteout && outcome.ok() && *outcome != RenameOutcome::kChanged) {
+        names.inode_count.fetch_add(1, std::memory_order_relaxed);
+    } else if (leaves_whiteout) {
+        MutexLock lock(rename.whiteout->mutex);
+        rename.whiteout->removed = true;
+    }
+    op.end();
+    rename.whiteout = InodeUse();
+    return outcome;
+}
+
 }  // namespace
 
 Status Names::rename(InodeNumber parent, std::string_view name, InodeNumber new_parent,
-                     std::string_view new_name, uint32_t flags)
+                     std::string_view new_name, uint32_t flags, const Caller& caller)
 {
     CW_TRY(check_request(name, new_name, flags));
     Rename rename;
     rename.from.name = name;
     rename.to.name = new_name;
     rename.exchange = flags == RENAME_EXCHANGE;
-    rename.no_replace = flags == RENAME_NOREPLACE;
+    rename.no_replace = (flags & RENAME_NOREPLACE) != 0;
+    const bool leaves_whiteout = (flags & RENAME_WHITEOUT) != 0;
     CW_ASSIGN(rename.from.directory, use_directory(*this, parent));
     CW_ASSIGN(rename.to.directory, use_directory(*this, new_parent));
     while (true) {
@@ -269,10 +307,7 @@ Status Names::rename(InodeNumber parent, std::string_view name, InodeNumber new_
         CW_TRY(outside);
         if (rename.same_inode())
             return {};
-        Operation op(store);
-        CW_TRY(op.begin(Operation::Kind::kGrow, 10));
-        CW_ASSIGN(const RenameOutcome outcome, carry_out(*this, op, rename, moves));
-        op.end();
+        CW_ASSIGN(const RenameOutcome outcome, try_rename(*this, rename, moves, leaves_whiteout, caller));
         if (outcome == RenameOutcome::kReplacedLast)
             remove_if_forgotten(*this, rename.to.inode->number);
         if (outcome != RenameOutcome::kChanged)
