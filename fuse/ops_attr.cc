@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 // getattr, setattr, statfs.
 #include <sys/statvfs.h>
+#include <sys/sysmacros.h>
 
 #include <memory>
 #include <utility>
 
 #include "fuse/frontend.h"
 #include "fuse/set_id.h"
+#include "fuse/translate_request.h"
 
 namespace cowraid {
 
@@ -15,9 +17,60 @@ namespace {
 constexpr unsigned long kNameBytesMax = 255;
 constexpr uint64_t kInodeCountMax = (uint64_t{1} << 42) - 1;
 
+// The answer to a STATX, of the protocol since 7.39; older <linux/fuse.h> have no names for it.
+struct StatxTime {
+    int64_t seconds = 0;
+    uint32_t nanoseconds = 0;
+    int32_t reserved = 0;
+};
+struct StatxOut {
+    uint64_t valid_seconds = 0;
+    uint32_t valid_nanoseconds = 0, flags = 0;
+    uint64_t spare1[2] = {};
+    uint32_t mask = STATX_BASIC_STATS | STATX_BTIME, block_bytes = 0;
+    uint64_t attributes = 0;
+    uint32_t link_count = 0, uid = 0, gid = 0;
+    uint16_t mode = 0, spare2 = 0;
+    uint64_t inode = 0, size_bytes = 0, block_count_512 = 0, attributes_mask = 0;
+    StatxTime accessed, created, changed, modified;
+    uint32_t rdev_major = 0, rdev_minor = 0, dev_major = 0, dev_minor = 0;
+    uint64_t spare3[14] = {};
+};
+static_assert(sizeof(StatxOut) == 288);
+
+StatxTime statx_time(const timespec& time)
+{
+    return {time.tv_sec, static_cast<uint32_t>(time.tv_nsec)};
+}
+
+void reply_statx(fuse_req_t request, const Attributes& attributes)
+{
+    StatxOut out;
+    out.valid_seconds = static_cast<uint64_t>(attribute_seconds(attributes));
+    out.block_bytes = kBlockSizeHint;
+    out.link_count = attributes.link_count;
+    out.uid = attributes.uid;
+    out.gid = attributes.gid;
+    out.mode = static_cast<uint16_t>(attributes.mode);
+    out.inode = attributes.inode.value;
+    out.size_bytes = attributes.size_bytes;
+    out.block_count_512 = attributes.block_count_512;
+    out.accessed = statx_time(attributes.accessed);
+    out.created = statx_time(attributes.created);
+    out.changed = statx_time(attributes.changed);
+    out.modified = statx_time(attributes.modified);
+    out.rdev_major = major(attributes.rdev);
+    out.rdev_minor = minor(attributes.rdev);
+    fuse_reply_buf(request, reinterpret_cast<const char*>(&out), sizeof out);
+}
+
 void op_getattr(fuse_req_t request, fuse_ino_t node, fuse_file_info*)
 {
-    reply_attributes(request, filesystem_of(request).names.get_attributes(inode_of(request, node)));
+    const auto attributes = filesystem_of(request).names.get_attributes(inode_of(request, node));
+    if (request_is_statx() && attributes.ok())
+        reply_statx(request, *attributes);
+    else
+        reply_attributes(request, attributes);
 }
 
 SetAttributes change_of(const struct stat& wanted, int to_set)

@@ -14,6 +14,7 @@
 #include "fuse/frontend.h"
 #include "fuse/open_reply.h"
 #include "fuse/set_id.h"
+#include "fuse/translate_request.h"
 
 namespace cowraid {
 
@@ -117,8 +118,11 @@ Served create_file(fuse_req_t request, fuse_ino_t parent, const std::string& nam
                    fuse_file_info info)
 {
     Frontend& frontend = frontend_of(request);
-    const auto made = frontend.filesystem->names.make_node(inode_of(frontend, parent), name,
-                                                           (mode & 07777) | S_IFREG, 0, caller_of(request));
+    Names& names = frontend.filesystem->names;
+    const InodeNumber directory = inode_of(frontend, parent);
+    const Caller caller = caller_of(request);
+    const auto made = name == kNoName ? names.make_temporary(directory, mode, caller)
+                                      : names.make_node(directory, name, (mode & 07777) | S_IFREG, 0, caller);
     if (!made.ok())
         return reply_status(request, made.status());
     const fuse_entry_param entry = entry_of(frontend, *made);
