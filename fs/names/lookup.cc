@@ -42,7 +42,7 @@ Result<Attributes> named_attributes(Inode& inode)
 Result<Attributes> Names::lookup(InodeNumber parent, std::string_view name)
 {
     CW_TRY(check_name(name));
-    CW_ASSIGN(InodeUse directory, use_directory(*this, parent));
+    CW_ASSIGN(InodeUse directory, name == "." ? use_inode(*this, parent) : use_directory(*this, parent));
     InodeNumber unlinked;
     while (true) {
         CW_ASSIGN(InodeUse inode, resolve(*this, directory, name));

@@ -43,6 +43,7 @@ struct Names {
     Names(const Names&) = delete;
     Names& operator=(const Names&) = delete;
 
+    // "." is also of an inode that is no directory: who holds its number may look whether it is still there.
     Result<Attributes> lookup(InodeNumber parent, std::string_view name);
     // True: no reference is left.
     bool forget(InodeNumber inode, uint64_t count);
