@@ -11,39 +11,20 @@ namespace cowraid {
 
 namespace {
 
-// The answer to one request that is done and waits: for a commit, or for room in memory. Deletes itself.
-class ParkedReply final : public Completion {
-public:
-    explicit ParkedReply(fuse_req_t request) : request_(request), frontend_(frontend_of(request))
-    {
-        MutexLock lock(frontend_.parked_mutex);
-        ++frontend_.parked;
-    }
-    void set_written(size_t bytes)
-    {
-        is_write_ = true;
-        written_ = bytes;
-    }
+Completion* parked_status(fuse_req_t request)
+{
+    return park(request, [request](Status status) { reply_status(request, status); });
+}
 
-    void done(Status status) override
-    {
-        if (status.ok() && is_write_)
-            fuse_reply_write(request_, written_);
+Completion* parked_write(fuse_req_t request, size_t written)
+{
+    return park(request, [request, written](Status status) {
+        if (status.ok())
+            fuse_reply_write(request, written);
         else
-            reply_status(request_, status);
-        Frontend& frontend = frontend_;
-        delete this;
-        MutexLock lock(frontend.parked_mutex);
-        if (--frontend.parked == 0)
-            frontend.parked_changed.notify_all();
-    }
-
-private:
-    fuse_req_t request_;
-    Frontend& frontend_;
-    bool is_write_ = false;
-    size_t written_ = 0;
-};
+            reply_status(request, status);
+    });
+}
 
 void drop_whole_pages(Frontend& frontend, PageDropper& dropper, InodeNumber inode, uint64_t offset,
                       uint64_t bytes)
@@ -91,6 +72,51 @@ void renew_in_page(Frontend& frontend, PageDropper& dropper, InodeNumber inode, 
 }
 
 }  // namespace
+
+ParkedAnswer::ParkedAnswer(Frontend& frontend) : frontend_(frontend)
+{
+    MutexLock lock(frontend_.parked_mutex);
+    ++frontend_.parked;
+}
+
+void ParkedAnswer::done(Status status)
+{
+    answer(status);
+    Frontend& frontend = frontend_;
+    delete this;
+    MutexLock lock(frontend.parked_mutex);
+    if (--frontend.parked == 0)
+        frontend.parked_changed.notify_all();
+}
+
+bool names_are_durable(const Frontend& frontend)
+{
+    const LiveOptions& options = frontend.filesystem->store.live;
+    return options.sync || options.dirsync;
+}
+
+Served reply_name_change(fuse_req_t request, Status status)
+{
+    if (!status.ok())
+        return reply_status(request, status);
+    answer_name_change(request, [request](Status durable) { reply_status(request, durable); });
+    return Served::kAnswered;
+}
+
+Served reply_new_entry(fuse_req_t request, const Result<Attributes>& made)
+{
+    if (!made.ok())
+        return reply_status(request, made.status());
+    answer_name_change(request, [request, made = *made](Status durable) {
+        if (durable.ok()) {
+            reply_entry(request, made);
+            return;
+        }
+        filesystem_of(request).names.forget(made.inode, 1);
+        reply_status(request, durable);
+    });
+    return Served::kAnswered;
+}
 
 Caller caller_of(fuse_req_t request)
 {
@@ -224,14 +250,13 @@ void reply_failed_size(fuse_req_t request, InodeNumber inode, uint64_t size_byte
 
 void reply_when_durable(fuse_req_t request, InodeNumber inode, Committer::SyncWhat what)
 {
-    filesystem_of(request).committer.fsync_async(inode, what, new ParkedReply(request));
+    filesystem_of(request).committer.fsync_async(inode, what, parked_status(request));
 }
 
 void reply_write_when_durable(fuse_req_t request, InodeNumber inode, size_t written)
 {
-    auto* reply = new ParkedReply(request);
-    reply->set_written(written);
-    filesystem_of(request).committer.fsync_async(inode, Committer::SyncWhat::kAll, reply);
+    filesystem_of(request).committer.fsync_async(inode, Committer::SyncWhat::kAll,
+                                                 parked_write(request, written));
 }
 
 void reply_write(fuse_req_t request, size_t written)
@@ -241,9 +266,7 @@ void reply_write(fuse_req_t request, size_t written)
         fuse_reply_write(request, written);
         return;
     }
-    auto* reply = new ParkedReply(request);
-    reply->set_written(written);
-    files.answer_when_room(reply);
+    files.answer_when_room(parked_write(request, written));
 }
 
 void wait_for_parked(Frontend& frontend)

@@ -128,6 +128,49 @@ Served reply_status(fuse_req_t request, Status status);
 Served reply_entry(fuse_req_t request, const Result<Attributes>& attributes);
 Served reply_attributes(fuse_req_t request, const Result<Attributes>& attributes);
 
+// The answer to one request that is done and waits: for a commit, or for room in memory. Deletes itself.
+class ParkedAnswer : public Completion {
+public:
+    explicit ParkedAnswer(Frontend& frontend);
+    void done(Status status) final;
+
+private:
+    virtual void answer(Status status) = 0;
+
+    Frontend& frontend_;
+};
+
+// One that calls `answer(status)`.
+template <typename Answer> Completion* park(fuse_req_t request, Answer answer)
+{
+    class Parked final : public ParkedAnswer {
+    public:
+        Parked(Frontend& frontend, Answer answer) : ParkedAnswer(frontend), answer_(std::move(answer)) { }
+
+    private:
+        void answer(Status status) override { answer_(status); }
+
+        Answer answer_;
+    };
+    return new Parked(frontend_of(request), std::move(answer));
+}
+
+// A mount with sync or dirsync: who hears that a name was made, changed or removed finds that durable.
+bool names_are_durable(const Frontend& frontend);
+// For a change of names that is done: calls `answer(status)`, which answers, when that may be heard.
+template <typename Answer> void answer_name_change(fuse_req_t request, Answer answer)
+{
+    Frontend& frontend = frontend_of(request);
+    if (names_are_durable(frontend))
+        frontend.filesystem->committer.fsync_async(frontend.root, Committer::SyncWhat::kAll,
+                                                   park(request, std::move(answer)));
+    else
+        answer(Status());
+}
+// As reply_status() and reply_entry(), for changes of names.
+Served reply_name_change(fuse_req_t request, Status status);
+Served reply_new_entry(fuse_req_t request, const Result<Attributes>& made);
+
 // Does `action`, which returns Served. One that would have to wait is done again by a thread that may.
 // What it refers to must outlive the handler, after action.keep() if it has that; false: too much is kept.
 template <typename Action> void serve(fuse_req_t request, Action action)

@@ -68,8 +68,11 @@ void read_entries(fuse_req_t request, fuse_ino_t node, size_t bytes, off_t offse
                   const Names::ReadDirectory& how)
 {
     PackingSink sink(request, bytes, how.with_attributes);
-    const Status status = filesystem_of(request).names.read_directory(
-        inode_of(request, node), static_cast<uint64_t>(offset), how, sink);
+    Names& names = filesystem_of(request).names;
+    const InodeNumber directory = inode_of(request, node);
+    const Status status = names.read_directory(directory, static_cast<uint64_t>(offset), how, sink);
+    if (status.ok())
+        names.note_access(directory);
     // Entries already taken hold references, so they go out; the error meets the next call.
     if (!status.ok() && sink.empty())
         reply_status(request, status);

@@ -114,6 +114,21 @@ void op_open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info)
         reply_status(request, begun.status());
 }
 
+void answer_create(fuse_req_t request, const Attributes& made, fuse_file_info info)
+{
+    Frontend& frontend = frontend_of(request);
+    const fuse_entry_param entry = entry_of(frontend, made);
+    info.direct_io = cache_mode(frontend, info) == OpenCacheMode::kDirect;
+    info.keep_cache = true;
+    const Handle handle = begin_open(frontend, made.inode, info);
+    info.fh = handle;
+    const int replied = fuse_reply_create(request, &entry, &info);
+    if (replied != 0)
+        end_open(frontend, made.inode, handle);
+    if (replied == -ENOENT)
+        frontend.filesystem->names.forget(made.inode, 1);
+}
+
 Served create_file(fuse_req_t request, fuse_ino_t parent, const std::string& name, mode_t mode,
                    fuse_file_info info)
 {
@@ -125,16 +140,14 @@ Served create_file(fuse_req_t request, fuse_ino_t parent, const std::string& nam
                                       : names.make_node(directory, name, (mode & 07777) | S_IFREG, 0, caller);
     if (!made.ok())
         return reply_status(request, made.status());
-    const fuse_entry_param entry = entry_of(frontend, *made);
-    info.direct_io = cache_mode(frontend, info) == OpenCacheMode::kDirect;
-    info.keep_cache = true;
-    const Handle handle = begin_open(frontend, made->inode, info);
-    info.fh = handle;
-    const int replied = fuse_reply_create(request, &entry, &info);
-    if (replied != 0)
-        end_open(frontend, made->inode, handle);
-    if (replied == -ENOENT)
-        frontend.filesystem->names.forget(made->inode, 1);
+    answer_name_change(request, [=, made = *made](Status durable) {
+        if (durable.ok()) {
+            answer_create(request, made, info);
+            return;
+        }
+        filesystem_of(request).names.forget(made.inode, 1);
+        reply_status(request, durable);
+    });
     return Served::kAnswered;
 }
 

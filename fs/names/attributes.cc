@@ -209,7 +209,8 @@ void Names::note_access(InodeNumber inode)
     const timespec now = current_time();
     {
         MutexLock lock(use->mutex);
-        if (!access_is_news(use->attributes, now, rule))
+        const bool counts = store.live.directory_times || !use->attributes.is_directory();
+        if (!counts || !access_is_news(use->attributes, now, rule))
             return;
     }
     // An access time that cannot be stored is no reason to fail a read.

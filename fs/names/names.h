@@ -50,10 +50,10 @@ struct Names {
     // Makes a file of the type in `mode` (S_IFREG, S_IFDIR, S_IFIFO, S_IFSOCK, S_IFCHR, S_IFBLK).
     Result<Attributes> make_node(InodeNumber parent, std::string_view name, uint32_t mode, uint64_t rdev,
                                  const Caller& caller);
-    Result<Attributes> make_symlink(InodeNumber parent, std::string_view name, std::string_view target,
     // A regular file without a name, of which that directory is the first in other respects; link() may give
     // it one. Otherwise it goes with its last reference, or at the next mount.
     Result<Attributes> make_temporary(InodeNumber directory, uint32_t mode, const Caller& caller);
+    Result<Attributes> make_symlink(InodeNumber parent, std::string_view name, std::string_view target,
                                     const Caller& caller);
     Result<Attributes> link(InodeNumber inode, InodeNumber new_parent, std::string_view new_name);
     Status unlink(InodeNumber parent, std::string_view name);
@@ -76,7 +76,8 @@ struct Names {
     // The same in steps, for a change of the size: it may have many extents to remove.
     Result<std::unique_ptr<AttributeChange>>
     begin_set_attributes(InodeNumber inode, const SetAttributes& change, const Caller& caller);
-    // Reading updates atime by the mount's rule (relatime, noatime); called by the front end after reads.
+    // Reading updates atime by the mount's rule (relatime, noatime, nodiratime); called by the front end
+    // after reads of files, directories and symbolic links.
     void note_access(InodeNumber inode);
 
     // Names with prefix "user." or "trusted." and others the front end lets through. `flags`: 0,

@@ -33,7 +33,10 @@ struct LiveOptions {
         : access_time(options.access_time),
           commit_seconds(options.commit_seconds),
           clean(options.clean),
-          compression(options.compression)
+          compression(options.compression),
+          directory_times(options.directory_times),
+          sync(options.sync),
+          dirsync(options.dirsync)
     {
     }
 
@@ -41,6 +44,7 @@ struct LiveOptions {
     std::atomic<uint32_t> commit_seconds;
     std::atomic<bool> clean;
     std::atomic<CompressionChoice> compression;
+    std::atomic<bool> directory_times, sync, dirsync;
 };
 
 struct Store {

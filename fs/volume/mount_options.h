@@ -36,6 +36,10 @@ struct MountOptions {
     // What is lost of the fsync log, or contradicts the trees, is left out.
     bool drop_fsync_log = false;
     AccessTime access_time = AccessTime::kRelative;
+    bool directory_times = true;  // access times of directories, too
+    // Changes of names wait until they are durable. Writes do with `sync`, which the kernel sees to.
+    bool sync = false;
+    bool dirsync = false;
     uint32_t commit_seconds = 5;  // 1..300
     CompressionChoice compression;
     // What the mount may take in all. The shares below follow from it unless they are given.

@@ -78,6 +78,8 @@ bool set_up(int context, int connection, const std::string& source, const MountR
         settings.flag("ro");
     if ((request.kernel_flags & MS_SYNCHRONOUS) != 0)
         settings.flag("sync");
+    if ((request.kernel_flags & MS_DIRSYNC) != 0)
+        settings.flag("dirsync");
     return settings.ok();
 }
 

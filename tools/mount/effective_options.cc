@@ -50,6 +50,9 @@ std::string mount_options_text(const MountOptions& options)
     if (options.drop_fsync_log)
         out += ",drop_fsync_log";
     out += std::string(",") + access_time_name(options.access_time);
+    out += options.directory_times ? "" : ",nodiratime";
+    out += options.sync ? ",sync" : "";
+    out += options.dirsync ? ",dirsync" : "";
     out += ",commit=" + std::to_string(options.commit_seconds);
     out += "," + compression_text(options.compression);
     out += ",mem=" + short_size(options.memory_bytes);
@@ -81,6 +84,9 @@ MountOptions current_options(Filesystem& filesystem)
     options.commit_seconds = live.commit_seconds;
     options.clean = live.clean;
     options.compression = live.compression;
+    options.directory_times = live.directory_times;
+    options.sync = live.sync;
+    options.dirsync = live.dirsync;
     options.background_share = filesystem.store.budget.share();
     const MemberSet& members = filesystem.volume->members();
     options.error_budget = members.error_budget();
@@ -107,6 +113,9 @@ Result<std::string> change_options(Filesystem& filesystem, const MountOptions& w
     live.commit_seconds = wanted.commit_seconds;
     live.clean = wanted.clean;
     live.compression = wanted.compression;
+    live.directory_times = wanted.directory_times;
+    live.sync = wanted.sync;
+    live.dirsync = wanted.dirsync;
     filesystem.store.budget.set_share(wanted.background_share);
     MemberSet& members = filesystem.volume->members();
     members.set_error_budget(wanted.error_budget);

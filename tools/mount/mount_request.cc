@@ -253,8 +253,12 @@ constexpr Rule kRules[] = {
     {.name = "sync",
      .action = Action::kSetFlag,
      .flag = MS_SYNCHRONOUS,
-     .help = "every write waits until it is stored"},
+     .help = "every write and every change of names waits until it is stored"},
     {"async", Action::kClearFlag, Value::kNone, MS_SYNCHRONOUS},
+    {.name = "dirsync",
+     .action = Action::kSetFlag,
+     .flag = MS_DIRSYNC,
+     .help = "making, renaming and removing names waits until it is stored"},
     {.name = "context",
      .action = Action::kKernelText,
      .value = Value::kRequired,
@@ -324,12 +328,11 @@ constexpr Rule kRules[] = {
     {"nodatasum", Action::kInapplicable},
     {"barrier", Action::kInapplicable},
     {"user_subvol_rm_allowed", Action::kInapplicable},
-    {"acl", Action::kInapplicable},
+    {"acl", Action::kIgnore},
     {"noacl", Action::kInapplicable},
     {"lazytime", Action::kInapplicable},
     {"iversion", Action::kInapplicable},
     {"mand", Action::kInapplicable},
-    {"dirsync", Action::kRefuse},
     {"nobarrier", Action::kRefuse},
     {"subvol", Action::kRefuse, Value::kRequired},
     {"subvolid", Action::kRefuse, Value::kRequired},
@@ -423,6 +426,18 @@ Status set_clean(const Option& option, MountRequest& request, std::string& why)
     return {};
 }
 
+// Flags of the kernel of which the filesystem hears, too.
+void set_flag(unsigned long flag, bool on, MountRequest& request)
+{
+    request.kernel_flags = on ? request.kernel_flags | flag : request.kernel_flags & ~flag;
+    if (flag == MS_NODIRATIME)
+        request.options.directory_times = !on;
+    if (flag == MS_SYNCHRONOUS)
+        request.options.sync = on;
+    if (flag == MS_DIRSYNC)
+        request.options.dirsync = on;
+}
+
 void set_access_time(const Rule& rule, MountRequest& request)
 {
     request.kernel_flags = (request.kernel_flags & ~kAccessTimeFlags) | rule.flag;
@@ -433,10 +448,8 @@ Status apply(const Rule& rule, const Option& option, MountRequest& request, std:
 {
     switch (rule.action) {
     case Action::kSetFlag:
-        request.kernel_flags |= rule.flag;
-        return {};
     case Action::kClearFlag:
-        request.kernel_flags &= ~rule.flag;
+        set_flag(rule.flag, rule.action == Action::kSetFlag, request);
         return {};
     case Action::kReadOnly:
         request.options.read_only = true;

@@ -141,7 +141,7 @@ TEST_CASE("options: values")
     CHECK(!refusal("missing_dev_timeout=x").empty());
     CHECK(!refusal("missing_dev_timeout=3601").empty());
     for (const char* list : {"commit=0", "commit=301", "commit=x", "commit", "commit=", "dirty_max=1K",
-                             "cache=-1", "device=", "degraded=ask", "ro=1", "dirsync", "subvol=x"})
+                             "cache=-1", "device=", "degraded=ask", "ro=1", "dirsync=1", "subvol=x"})
         CHECK_MESSAGE(!refusal(list).empty(), list);
 }
 
@@ -175,6 +175,21 @@ TEST_CASE("options: compression")
     for (const char* list : {"compress=lzo", "compress=zstd:16", "compress=zstd:-16",
                              "compress=zstd:", "compress=zstd:3x", "compress=:3", "compress-force=zlib"})
         CHECK_MESSAGE(refusal(list).find("give zstd") != std::string::npos, list);
+}
+
+TEST_CASE("options: sync and dirsync are flags of the kernel and of the filesystem")
+{
+    const MountRequest both = parse("sync,dirsync");
+    CHECK(both.kernel_flags == (MS_SYNCHRONOUS | MS_DIRSYNC));
+    CHECK(both.options.sync);
+    CHECK(both.options.dirsync);
+    const MountRequest one = parse("sync,dirsync,async");
+    CHECK(one.kernel_flags == MS_DIRSYNC);
+    CHECK(!one.options.sync);
+    CHECK(one.options.dirsync);
+    CHECK(one.options.directory_times);
+    CHECK(!parse("nodiratime").options.directory_times);
+    CHECK(parse("nodiratime,diratime").options.directory_times);
 }
 
 TEST_CASE("options: quotes protect commas")
