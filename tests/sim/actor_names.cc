@@ -116,16 +116,17 @@ void Actor::remove()
 void Actor::count_rename(const Model::Rename& rename)
 {
     const bool replaces = model().child(rename.to, rename.new_name).value != 0;
-    world_.events.add(rename.flags == RENAME_EXCHANGE ? Event::kExchange
-                      : replaces                      ? Event::kReplace
-                                                      : Event::kRename);
+    world_.events.add(rename.flags == RENAME_EXCHANGE   ? Event::kExchange
+                      : rename.flags == RENAME_WHITEOUT ? Event::kWhiteout
+                      : replaces                        ? Event::kReplace
+                                                        : Event::kRename);
 }
 
 void Actor::rename()
 {
-    const uint32_t choices[] = {0, 0, 0, RENAME_NOREPLACE, RENAME_EXCHANGE};
+    const uint32_t choices[] = {0, 0, 0, RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT};
     Model::Rename rename;
-    rename.flags = choices[prng().below(5)];
+    rename.flags = choices[prng().below(6)];
     rename.from = some_directory();
     rename.to = prng().chance(1, 4) ? rename.from : some_directory();
     rename.name = some_name_in(rename.from);
@@ -136,6 +137,7 @@ void Actor::rename()
         return;
     world_.note("rename %llu: %.20s to %llu: %.20s, flags %u", ull(rename.from), rename.name.c_str(),
                 ull(rename.to), rename.new_name.c_str(), rename.flags);
+    const uint64_t first_new = fs().names.next_inode;
     const Status status = serve([&] {
         return fs().names.rename(rename.from, rename.name, rename.to, rename.new_name, rename.flags);
     });
@@ -143,6 +145,12 @@ void Actor::rename()
         return;
     count_rename(rename);
     model().rename(rename);
+    const uint64_t whiteout = fs().names.next_inode - 1;
+    if (rename.flags == RENAME_WHITEOUT && whiteout >= first_new) {
+        ModelInode inode;
+        inode.mode = S_IFCHR;
+        model().make(rename.from, rename.name, {whiteout}, std::move(inode));
+    }
     if (replaced.value != 0)
         world_.drop_if_unused(replaced);
 }

@@ -20,6 +20,7 @@ namespace cowraid::test {
     X(kRmdir, "rmdir", 1000)                                                                                 \
     X(kRename, "rename", 8000)                                                                               \
     X(kReplace, "rename over another", 1000)                                                                 \
+    X(kWhiteout, "rename that leaves a whiteout", 1000)                                                      \
     X(kExchange, "rename exchange", 1000)                                                                    \
     X(kWrite, "write", 100000)                                                                               \
     X(kAppend, "append", 10000)                                                                              \
