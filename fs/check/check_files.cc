@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
-#include "format/acl_codec.h"
 #include "format/damage_codec.h"
 #include "format/items.h"
 #include "fs/check/check_inode.h"
 #include "fs/check/check_names.h"
 #include "fs/names/inode_use.h"
+#include "fs/names/xattr.h"
 
 namespace cowraid {
 
@@ -35,6 +35,7 @@ private:
     void inode_item(const Key& key, std::span<const std::byte> payload);
     void link_item(const Key& key, std::span<const std::byte> payload);
     void entry_item(const Key& key, std::span<const std::byte> payload);
+    void access_list(const XattrPart& part);
     void xattr_item(const Key& key, std::span<const std::byte> payload);
     void target_item(const Key& key, std::span<const std::byte> payload);
     void take_orphan_mark();
@@ -170,13 +171,24 @@ void FileTreeCheck::entry_item(const Key& key, std::span<const std::byte> payloa
     names_.add_entry(key.object, *entry);
 }
 
+void FileTreeCheck::access_list(const XattrPart& part)
+{
+    const Result<Acl> acl = decode_acl(part.value);
+    if (!acl.ok())
+        context_.findings.add("inode", {}, "inode %llu: an access control list is damaged",
+                              as_ull(inode_.number));
+    else if (part.name == kAccessAclName && inode_.readable &&
+             acl_permissions(*acl) != (inode_.attributes.mode & kPermissionBits))
+        context_.findings.add("inode", {},
+                              "inode %llu: the access control list says something else than the mode",
+                              as_ull(inode_.number));
+}
+
 void FileTreeCheck::xattr_item(const Key& key, std::span<const std::byte> payload)
 {
     const Result<XattrPart> part = decode_xattr(key.offset, payload);
-    const bool is_acl = part.ok() && (part->name == kAccessAclName || part->name == kDefaultAclName);
-    if (is_acl && !decode_acl(part->value).ok())
-        context_.findings.add("inode", {}, "inode %llu: an access control list is damaged",
-                              as_ull(key.object));
+    if (part.ok() && (part->name == kAccessAclName || part->name == kDefaultAclName))
+        access_list(*part);
     if (!part.ok() || !xattr_bucket_.accept_part(key.object, seed_, *part))
         context_.findings.add("inode", {},
                               "inode %llu: an extended attribute is damaged or misplaced at %llu",

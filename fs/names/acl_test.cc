@@ -74,7 +74,7 @@ TEST_CASE("an access list sets the mode, and chmod changes the list")
     CHECK(mode_of(fs, file) == 04660);
     CHECK(acl_text(fs, file, kAccessAclName) == "o6 u7 g4 m6 -0 ");
     change_mode(fs, file, 0741);
-    CHECK(acl_text(fs, file, kAccessAclName) == "o7 u7 g4 m4 -1 ");
+    CHECK(acl_text(fs, file, kAccessAclName) == "o7 u7 g4 m4 -1 ");  // I-38
     CHECK(mode_of(fs, file) == 0741);
     SUBCASE("and stays when it is stored and read again")
     {
@@ -252,7 +252,7 @@ TEST_CASE("programs that do not know of lists and capabilities may read their vo
             REQUIRE(volume.fs().committer.fsync(kRoot, Committer::SyncWhat::kAll).ok());
             volume.crash();
         }
-        CHECK(volume.fs().store.volume.keeps_rights());
+        CHECK(volume.fs().store.volume.keeps_rights());  // I-38
         CHECK(volume.fs().names.get_xattr(kRoot, name).ok());
     }
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <tuple>
 
+#include "format/acl_codec.h"
 #include "fs/commit/committer.h"
 #include "fs/names/dirent.h"
 #include "tests/filesystem/check_content.h"
@@ -119,9 +120,17 @@ TEST_CASE("wrong items of inodes")
     });
     expect_kind("an access control list that is none", "inode", [](Filesystem& core) {
         const InodeNumber inode = find_inode(core, kRoot, "big");
-        const std::string_view name = "system.posix_acl_access";
+        const std::string_view name = kAccessAclName;
         const uint64_t cursor = name_bucket(core.volume->identity().name_hash_seed, name);
         put(core, xattr_key(inode, cursor), encode_xattr(name, std::as_bytes(std::span("abc", 3))).front());
+    });
+    expect_kind("an access control list beside another mode", "inode", [](Filesystem& core) {
+        const InodeNumber inode = find_inode(core, kRoot, "big");
+        const Acl acl = {{AclTag::kOwner, 7}, {AclTag::kGroup, 0}, {AclTag::kMask, 7}, {AclTag::kOther, 0}};
+        REQUIRE(core.names.set_xattr(inode, kAccessAclName, encode_acl(acl), 0).ok());
+        InodeAttributes attributes = attributes_of(core, inode);
+        attributes.mode &= ~uint32_t{S_IRWXG};
+        put(core, inode_key(inode), encode_inode(attributes));
     });
     expect_kind("items of an unknown type", "tree", [](Filesystem& core) {
         put(core, {kRootInode, 99, 7}, std::as_bytes(std::span("abc", 3)));
