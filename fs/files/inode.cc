@@ -99,6 +99,13 @@ bool InodeTable::mark_unlinked(InodeNumber number)
     return true;
 }
 
+// Of inodes without names more is known than their items say.
+bool InodeTable::may_go(const Shard& shard, const Inode& inode)
+{
+    const auto lookups = shard.lookups.find(inode.number.value);
+    return inode.reference_count() == 1 && (lookups == shard.lookups.end() || !lookups->second.unlinked);
+}
+
 void InodeTable::prune(InodeNumber number)
 {
     Shard& shard = shard_of(number);
@@ -119,7 +126,7 @@ void InodeTable::sweep(Shard& shard) const
     for (size_t i = 0; i < kBuckets; ++i) {
         shard.hand = (shard.hand + 1) % shard.inodes.bucket_count();
         for (auto at = shard.inodes.begin(shard.hand); at != shard.inodes.end(shard.hand); ++at)
-            if (!std::exchange(at->second->asked_for, false) && at->second->reference_count() == 1)
+            if (!std::exchange(at->second->asked_for, false) && may_go(shard, *at->second))
                 idle.push_back(at->first);
     }
     for (const uint64_t number : idle)

@@ -128,6 +128,7 @@ private:
     // The object for the number, a new one if there is none.
     Ref<Inode> object(InodeNumber number);
     Status load(Inode& inode);
+    static bool may_go(const Shard& shard, const Inode& inode) CW_REQUIRES(shard.mutex);
     // Drops some idle inodes of a shard that has too many.
     void sweep(Shard& shard) const CW_REQUIRES(shard.mutex);
 

@@ -193,7 +193,11 @@ Result<Attributes> Names::make_node(InodeNumber parent, std::string_view name, u
 
 Result<Attributes> Names::make_temporary(InodeNumber directory, uint32_t mode, const Caller& caller)
 {
-    return add_node(*this, {directory, {}, S_IFREG | (mode & 07777), 0, {}}, caller);
+    CW_ASSIGN(const Attributes made,
+              add_node(*this, {directory, {}, S_IFREG | (mode & 07777), 0, {}}, caller));
+    // Who gives the last reference back deletes it, unless it has a name by then.
+    remove_if_forgotten(*this, made.inode);
+    return made;
 }
 
 Result<Attributes> Names::make_symlink(InodeNumber parent, std::string_view name, std::string_view target,

@@ -483,6 +483,8 @@ TEST_CASE("inodes with lookup references leave memory when there are too many, c
     mount(volume, options);
     Filesystem& fs = volume.fs();
     constexpr size_t kFiles = 2000;
+    const Result<Attributes> unnamed = fs.names.make_temporary(kRoot, 0600, {});
+    REQUIRE(unnamed.ok());
     std::vector<InodeNumber> files;
     for (size_t index = 0; index < kFiles; ++index) {
         files.push_back(make_file(fs, ("file" + std::to_string(index)).c_str()));
@@ -495,6 +497,10 @@ TEST_CASE("inodes with lookup references leave memory when there are too many, c
     for (size_t index = 0; index < kFiles; ++index)
         CHECK(fs.names.get_attributes(files[index])->uid == index);
     CHECK(fs.files.inodes.size() < 400);
+    // What was made without a name can still get one.
+    REQUIRE(fs.names.link(unnamed->inode, kRoot, "named").ok());
+    fs.names.forget(unnamed->inode, 2);
+    REQUIRE(fs.names.unlink(kRoot, "named").ok());
     // Without names they stay until the last reference is given back, also of those that are not in memory.
     for (size_t index = 0; index < kFiles; ++index)
         REQUIRE(fs.names.unlink(kRoot, "file" + std::to_string(index)).ok());
