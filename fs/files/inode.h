@@ -43,7 +43,8 @@ struct Inode : RefCounted<Inode> {
     bool removed CW_GUARDED_BY(mutex) = false;
     InodeAttributes attributes CW_GUARDED_BY(mutex);
     // Kinds of extended attributes (XattrKind) that it has not: known since it was made or somebody looked.
-    uint8_t absent_xattrs CW_GUARDED_BY(mutex) = 0;
+    // Changed under the mutex.
+    std::atomic<uint8_t> absent_xattrs{0};
     // Made without a name (O_TMPFILE), and had none yet.
     bool temporary CW_GUARDED_BY(mutex) = false;
     // Data of the open transaction, and data on its way to members. Reads look at dirty, then flushing,

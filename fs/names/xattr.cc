@@ -152,11 +152,8 @@ Result<XattrSlot> find_xattr_slot(Store& store, InodeNumber inode, std::string_v
 Result<bool> has_xattr(Store& store, Inode& inode, std::string_view name)
 {
     const XattrKind kind = xattr_kind(name);
-    {
-        MutexLock lock(inode.mutex);
-        if ((inode.absent_xattrs & kind) != 0)
-            return false;
-    }
+    if ((inode.absent_xattrs & kind) != 0)
+        return false;
     find_xattr_slot(store, inode.number, name).status().ignore();  // reads the nodes in
     MutexLock lock(inode.mutex);
     CW_ASSIGN(const XattrSlot slot, find_xattr_slot(store, inode.number, name));
