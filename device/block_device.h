@@ -95,6 +95,8 @@ public:
     [[nodiscard]] virtual Result<std::string> foreign_content(ContentArea) const { return std::string(); }
     // Requests that lie apart cost it much more time than the same bytes in one, as far as anybody knows.
     [[nodiscard]] virtual bool rotational() const { return true; }
+    // A kDiscard may do something, as far as anybody knows.
+    [[nodiscard]] virtual bool discards() const { return true; }
     // Carries out one request in the calling thread and sets its result. Loops over short transfers.
     virtual void perform(IoRequest& request) = 0;
     // A descriptor opened O_DIRECT for which io_uring may do the work instead of perform(); -1 when

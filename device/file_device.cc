@@ -6,6 +6,7 @@
 #include <linux/magic.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -59,6 +60,20 @@ bool is_rotational(int fd)
     return ioctl(fd, BLKROTATIONAL, &rotational) != 0 || rotational != 0;
 }
 
+// Whether the queue of a block device takes discards. One of which that cannot be read is asked.
+bool queue_discards(dev_t number)
+{
+    const std::string device =
+        "/sys/dev/block/" + std::to_string(major(number)) + ":" + std::to_string(minor(number));
+    for (const char* queue : {"/queue", "/../queue"}) {  // a partition has that of its disk
+        const UniqueFd fd(open((device + queue + "/discard_max_bytes").c_str(), O_RDONLY | O_CLOEXEC));
+        char digit = '0';
+        if (fd.valid() && read(fd.get(), &digit, 1) == 1)
+            return digit != '0';
+    }
+    return true;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<FileDevice>> FileDevice::adopt(UniqueFd fd, std::string name)
@@ -72,6 +87,8 @@ Result<std::unique_ptr<FileDevice>> FileDevice::adopt(UniqueFd fd, std::string n
     device->is_block_device_ = S_ISBLK(info.st_mode);
     CW_ASSIGN(const uint64_t size, size_of(fd.get(), device->is_block_device_));
     device->rotational_ = is_rotational(fd.get());
+    if (device->is_block_device_)
+        device->discards_ = queue_discards(info.st_rdev);
     struct statfs filesystem;
     device->on_fuse_ = fstatfs(fd.get(), &filesystem) == 0 && filesystem.f_type == FUSE_SUPER_MAGIC;
     device->buffered_ = reopen_buffered(fd.get(), O_RDONLY);
@@ -173,8 +190,11 @@ void FileDevice::discard(IoRequest& request)
             fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                       static_cast<off_t>(request.offset.value), static_cast<off_t>(request.discard_bytes));
     }
-    const bool unsupported = errno == EOPNOTSUPP || errno == ENOSYS || errno == ENOTTY || errno == EINVAL;
-    if (result != 0 && !unsupported)
+    if (result == 0)
+        return;
+    if (errno == EOPNOTSUPP || errno == ENOSYS || errno == ENOTTY || errno == EINVAL)
+        discards_.store(false, std::memory_order_relaxed);
+    else
         request.result = device_error(errno);
 }
 

@@ -29,6 +29,8 @@ public:
     [[nodiscard]] int ring_fd() const override { return fd_.get(); }
     [[nodiscard]] bool durable_in_ring() const override { return !on_fuse_; }
     [[nodiscard]] bool rotational() const override { return rotational_; }
+    // False for a block device whose queue takes no discards, and after one was refused for good.
+    [[nodiscard]] bool discards() const override { return discards_.load(std::memory_order_relaxed); }
     [[nodiscard]] bool is_block_device() const { return is_block_device_; }
 
 private:
@@ -41,6 +43,7 @@ private:
     UniqueFd buffered_;  // opened at once: a confined process may not do it later
     std::string name_;
     std::atomic<uint64_t> size_bytes_{0};  // never less than it was
+    std::atomic<bool> discards_{true};
     bool is_block_device_ = false;
     bool rotational_ = true;
     bool on_fuse_ = false;  // where not every write with O_DSYNC is followed by an FUSE_FSYNC

@@ -2,6 +2,7 @@
 #include "sim/recording_device.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/assert.h"
@@ -58,6 +59,10 @@ void Recorder::record_content(RecordedWrite& write, const IoRequest& request)
         const uint64_t begin = round_up(request.offset.value, kBlockBytes);
         write.first_block = begin / kBlockBytes;
         write.content.assign(begin < end ? (end - begin) / kBlockBytes : 0, BlockPool::kZeroBlock);
+        std::array<std::byte, kBlockBytes> other;
+        other.fill(kDiscardedByte);
+        for (size_t at = 1 - write.first_block % 2; at < write.content.size(); at += 2)
+            write.content[at] = pool_.intern(other);
         return;
     }
     CW_ASSERT(request.offset.value % kBlockBytes == 0);

@@ -16,9 +16,13 @@ namespace cowraid {
 
 inline constexpr uint64_t kNever = UINT64_MAX;
 
-// One write (or discard, recorded as a write of zeros). Times are numbers of one sequence over all devices:
-// a write is issued and completed, a flush is issued and completed, a mark is set. Two writes whose times
-// overlap were on their way together.
+// What a crash leaves of a discard that was carried out: blocks with even numbers are zeros, the others are
+// full of this. What was not carried out is as before.
+inline constexpr std::byte kDiscardedByte{0xd5};
+
+// One write (or discard, recorded as a write of such blocks). Times are numbers of one sequence over all
+// devices: a write is issued and completed, a flush is issued and completed, a mark is set. Two writes whose
+// times overlap were on their way together.
 struct RecordedWrite {
     uint32_t device;
     uint64_t first_block;  // block number on the device

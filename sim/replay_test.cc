@@ -275,6 +275,38 @@ TEST_CASE("repeated content is stored once, and devices of one state are indepen
     CHECK(read(*two, kReplayBytes, in).err() == Err::kIo);
 }
 
+TEST_CASE("a discard leaves the old content, zeros or something else, until and after it is durable")
+{
+    Recorder recorder;
+    RecordingDevice device(recorder, std::make_unique<SimDevice>("sim", kReplayBytes));
+    AlignedBuffer block(kBlockBytes);
+    std::memset(block.data(), 9, block.size());
+    for (uint64_t number = 0; number < 8; ++number)
+        REQUIRE(write(device, number * kBlockBytes, block).ok());
+    REQUIRE(flush(device).ok());
+    IoRequest discard{
+        .kind = IoKind::kDiscard, .device = &device, .offset = {0}, .discard_bytes = 8 * kBlockBytes};
+    run_io({&discard, 1});
+    REQUIRE(discard.result.ok());
+    const auto expect = [](ReplayDevice& replayed, std::byte even, std::byte odd) {
+        AlignedBuffer in(kBlockBytes);
+        for (uint64_t number = 0; number < 8; ++number) {
+            REQUIRE(read(replayed, number * kBlockBytes, in).ok());
+            const std::byte wanted = number % 2 == 0 ? even : odd;
+            CHECK(std::all_of(in.span().begin(), in.span().end(), [=](std::byte b) { return b == wanted; }));
+        }
+    };
+    ReplayCursor cursor(recorder);
+    cursor.advance(recorder.end());
+    expect(*cursor.device(0, {}), std::byte{9}, std::byte{9});
+    const ChosenWrite choice{.write = 8};
+    expect(*cursor.device(0, {&choice, 1}), std::byte{0}, kDiscardedByte);
+    REQUIRE(flush(device).ok());
+    cursor.advance(recorder.end());
+    CHECK(cursor.optional_writes(0).empty());
+    expect(*cursor.device(0, {}), std::byte{0}, kDiscardedByte);
+}
+
 TEST_CASE("recording from several threads keeps times consistent")
 {
     Recorder recorder;
