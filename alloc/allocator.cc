@@ -506,6 +506,29 @@ Status Allocator::live_blocks(VolumeAddress from, uint64_t block_count, std::vec
     return {};
 }
 
+Status Allocator::hold_stripes(VolumeAddress group_address, Hold which, uint64_t shortest, uint64_t most,
+                               uint64_t& stripe, std::vector<StripeRun>& out)
+{
+    const Ref<SpaceGroup> group = impl_->find(group_address);
+    if (!group)
+        return Err::kInvalid;
+    if (which == Hold::kFreed && !group->has_freed())
+        stripe = SummaryBitmap::kNone;
+    while (stripe != SummaryBitmap::kNone) {
+        CW_TRY(impl_->load(*group));
+        if (group->hold_stripes(which, shortest, most, stripe, out))
+            return {};
+    }
+    return {};
+}
+
+void Allocator::let_go(VolumeAddress group_address, const StripeRun& stripes, LetGo as)
+{
+    const Ref<SpaceGroup> group = impl_->find(group_address);
+    CW_ASSERT(group);
+    group->let_go(stripes, as);
+}
+
 namespace {
 
 // What `find` appends of the group's blocks, in runs. kBusy: the group is not in memory.

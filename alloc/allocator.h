@@ -103,6 +103,12 @@ struct AllocationStatistics {
     uint64_t joined_blocks;  // put into rows that hold others
 };
 
+// Neighbouring stripes of one group.
+struct StripeRun {
+    uint64_t first = 0;
+    uint64_t count = 0;
+};
+
 // Blocks of contiguous addresses inside one group.
 struct BlockRun {
     VolumeAddress address;
@@ -155,6 +161,17 @@ public:
     // release(). kCorrupt: they are not all used, nothing was changed; a group that is not in memory is not
     // read for this, then the call succeeds and only what is used is freed. Thread-safe.
     Status free_blocks(VolumeAddress address, uint64_t block_count, TransactionId transaction);
+
+    // Takes free stripes of an open group out of use for a while, from `stripe` on, and appends them as runs
+    // of `shortest` or more, about `most` in all: those that became free since the group was loaded and were
+    // not taken since, or all. `stripe`: where the next call goes on; 2^64 - 1: there are no more. Nothing is
+    // recorded of it. Loads the group.
+    enum class Hold : uint8_t { kFreed, kAll };
+    Status hold_stripes(VolumeAddress group_address, Hold which, uint64_t shortest, uint64_t most,
+                        uint64_t& stripe, std::vector<StripeRun>& out);
+    // They may be used again; kFreed: they count as having become free. Thread-safe.
+    enum class LetGo : uint8_t { kDiscarded, kFreed };
+    void let_go(VolumeAddress group_address, const StripeRun& stripes, LetGo as);
 
     // On behalf of `transaction` free blocks or parity in the row of this data block were written and
     // recorded anew: its window's last write. Ignored when the address belongs to no group. Thread-safe.

@@ -614,3 +614,80 @@ TEST_CASE("allocator: sums of avoided groups, and of those that are open or plan
     allocator.set_avoided(one.address, false);
     CHECK(allocator.numbers(kAnything).avoided_row_blocks == 0);
 }
+
+TEST_CASE("stripes that are out of use are nobody's, and are found again where they were not discarded")
+{
+    using Hold = Allocator::Hold;
+    using LetGo = Allocator::LetGo;
+    Fixture f;
+    const GroupRecord group = f.add(kFirst, ProfileId::kRaid5, 4, 64 * kKiB, 50);  // stripes of 64 blocks
+    const auto hold = [&](Hold which, uint64_t shortest, uint64_t most) {
+        uint64_t stripe = 0;
+        std::vector<StripeRun> runs;
+        REQUIRE(f.allocator.hold_stripes(group.address, which, shortest, most, stripe, runs).ok());
+        return runs;
+    };
+    CHECK(hold(Hold::kFreed, 1, 100).empty());  // nothing became free
+    f.take(50 * 64);
+    f.commit(kOne, {1});
+    CHECK(hold(Hold::kAll, 1, 100).empty());
+    const auto free_stripes = [&](uint64_t first, uint64_t count) {
+        const VolumeAddress address = group.address + first * 64 * kBlockBytes;
+        REQUIRE(f.allocator.free_blocks(address, count * 64, kTwo).ok());
+    };
+    free_stripes(10, 6);
+    free_stripes(20, 1);
+    CHECK(hold(Hold::kAll, 1, 100).empty());  // not released
+    f.commit(kTwo, {2});
+    // Without the short one, which is not looked for again, but found by who wants all.
+    std::vector<StripeRun> runs = hold(Hold::kFreed, 2, 100);
+    REQUIRE(runs.size() == 1);
+    CHECK((runs[0].first == 10 && runs[0].count == 6));
+    CHECK(f.allocator.numbers(kAnything).free_row_blocks == 64);
+    CHECK(f.allocator.numbers(kAnything).free_stripe_blocks == 64);
+    CHECK(hold(Hold::kFreed, 1, 100).empty());
+    f.allocator.let_go(group.address, runs[0], LetGo::kFreed);
+    CHECK(f.allocator.numbers(kAnything).free_row_blocks == 7 * 64);
+    // About so many at a time, and the next call goes on behind them.
+    runs = hold(Hold::kFreed, 1, 4);
+    REQUIRE(runs.size() == 1);
+    CHECK((runs[0].first == 10 && runs[0].count == 4));
+    const std::vector<StripeRun> rest = hold(Hold::kFreed, 1, 100);
+    REQUIRE(rest.size() == 1);
+    CHECK((rest[0].first == 14 && rest[0].count == 2));
+    for (const StripeRun& run : {runs[0], rest[0]})
+        f.allocator.let_go(group.address, run, LetGo::kDiscarded);
+    CHECK(hold(Hold::kFreed, 1, 100).empty());
+    runs = hold(Hold::kAll, 1, 100);
+    REQUIRE(runs.size() == 2);
+    CHECK((runs[0].count == 6 && runs[1].first == 20 && runs[1].count == 1));
+    for (const StripeRun& run : runs)
+        f.allocator.let_go(group.address, run, LetGo::kDiscarded);
+    CHECK(rows_of(f.take(7 * 64, kThree)) == 7 * 16);
+    CHECK(f.refused(1));
+}
+
+TEST_CASE("a group with stripes out of use stays, and the open stripe is left when it is one of them")
+{
+    Fixture f;
+    const GroupRecord group = f.add(kFirst, ProfileId::kRaid5, 4, 64 * kKiB, 50);
+    const auto regions = f.take(5);  // begins a stripe
+    f.commit(kOne, {1});
+    for (uint64_t block = 0; block < 5; ++block)
+        REQUIRE(f.allocator.free_blocks(regions[0].block_address(block), 1, kTwo).ok());
+    f.commit(kTwo, {2});
+    uint64_t stripe = 0;
+    std::vector<StripeRun> runs;
+    REQUIRE(f.allocator.hold_stripes(group.address, Allocator::Hold::kFreed, 1, 100, stripe, runs).ok());
+    REQUIRE(runs.size() == 1);
+    CHECK(runs[0].first == regions[0].first_stripe);
+    CHECK(f.allocator.empty_groups(kAnything).empty());
+    CHECK(f.allocator.remove_group(group.address).err() == Err::kBusy);
+    CHECK(f.take(5, kThree)[0].first_stripe != regions[0].first_stripe);
+    f.allocator.let_go(group.address, runs[0], Allocator::LetGo::kDiscarded);
+    f.allocator.set_group_state(group.address, Allocator::GroupState::kClosed);
+    stripe = 0;
+    runs.clear();
+    REQUIRE(f.allocator.hold_stripes(group.address, Allocator::Hold::kAll, 1, 100, stripe, runs).ok());
+    CHECK(runs.empty());
+}

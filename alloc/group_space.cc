@@ -24,6 +24,7 @@ GroupSpace::GroupSpace(VolumeAddress address, const Geometry& geometry)
       used_(geometry.data_blocks()),
       live_(geometry.data_blocks()),
       free_stripes_(geometry.stripe_count()),
+      freed_(geometry.stripe_count()),
       partial_stripes_(geometry.stripe_count())
 {
     for (uint32_t run = 1; run < rows_; run *= 2)
@@ -118,7 +119,7 @@ void GroupSpace::take_whole(SpaceRequest& request)
 }
 
 // `wanted` free stripes, or the longest run there is; where the stream left off if that is no worse.
-GroupSpace::StripeRun GroupSpace::find_stripes(uint64_t from, uint64_t wanted) const
+StripeRun GroupSpace::find_stripes(uint64_t from, uint64_t wanted) const
 {
     const uint64_t count = std::min(wanted, free_stripes_.longest());
     if (count == 0)
@@ -291,7 +292,7 @@ void GroupSpace::release(std::span<const BlockRange> ranges)
     StripeState before;
     StripeRun emptied;  // stripes that became free side by side enter the tree as one run
     const auto enter = [&] {
-        free_stripes_.set_free(emptied.first, emptied.count);
+        set_freed(emptied);
         emptied = {};
     };
     const auto finish = [&] {
@@ -323,6 +324,55 @@ void GroupSpace::release(std::span<const BlockRange> ranges)
     finish();
     if (emptied.count > 0)
         enter();
+}
+
+void GroupSpace::set_freed(const StripeRun& stripes)
+{
+    free_stripes_.set_free(stripes.first, stripes.count);
+    for (uint64_t stripe = stripes.first; stripe < stripes.first + stripes.count; ++stripe)
+        freed_.insert(stripe);
+}
+
+uint64_t GroupSpace::hold_stripes(Allocator::Hold which, uint64_t shortest, uint64_t most, uint64_t& stripe,
+                                  std::vector<StripeRun>& out)
+{
+    uint64_t held = 0;
+    while (held < most && stripe != kNone) {
+        if (which == Allocator::Hold::kFreed)
+            stripe = freed_.find(stripe);
+        if (stripe >= geometry_.stripe_count()) {
+            stripe = kNone;
+            break;
+        }
+        const uint64_t first = stripe, end = first + free_stripes_.run_at(first, most - held);
+        const auto goes_on = [&] {
+            return stripe < end && (which == Allocator::Hold::kAll || freed_.find(stripe) == stripe);
+        };
+        do {
+            freed_.erase(stripe++);
+        } while (goes_on());
+        const uint64_t count = std::min(stripe, end) - std::min(first, end);
+        if (count == 0 || count < shortest)
+            continue;
+        free_stripes_.set_used(first, count);
+        out.push_back({first, count});
+        held += count;
+    }
+    free_rows_ -= held * rows_;
+    for (StreamPlace& place : places_)
+        for (const StripeRun& run : out)
+            if (place.open_stripe - run.first < run.count)
+                place.open_stripe = kNone;
+    return held;
+}
+
+void GroupSpace::let_go(const StripeRun& stripes, Allocator::LetGo as)
+{
+    if (as == Allocator::LetGo::kFreed)
+        set_freed(stripes);
+    else
+        free_stripes_.set_free(stripes.first, stripes.count);
+    free_rows_ += stripes.count * rows_;
 }
 
 uint64_t GroupSpace::take_of_stripe(uint64_t stripe, uint64_t wanted, std::vector<BlockRange>& out)
@@ -427,8 +477,8 @@ void GroupSpace::sparse_units(uint32_t unit_blocks, uint32_t most, uint64_t unit
 
 uint64_t GroupSpace::memory_bytes() const
 {
-    uint64_t bytes =
-        2 * used_.bit_count() / 8 + free_stripes_.memory_bytes() + partial_stripes_.memory_bytes();
+    uint64_t bytes = 2 * used_.bit_count() / 8 + free_stripes_.memory_bytes() +
+                     partial_stripes_.memory_bytes() + freed_.memory_bytes();
     for (const SummaryBitmap& stripes : partial_)
         bytes += stripes.memory_bytes();
     return bytes;

@@ -56,6 +56,12 @@ public:
     // Freed blocks become free; `ranges` rise.
     void release(std::span<const BlockRange> ranges);
 
+    // As Allocator::hold_stripes(). How many stripes there are in `out` more.
+    uint64_t hold_stripes(Allocator::Hold which, uint64_t shortest, uint64_t most, uint64_t& stripe,
+                          std::vector<StripeRun>& out);
+    void let_go(const StripeRun& stripes, Allocator::LetGo as);
+    [[nodiscard]] bool has_freed() const { return freed_.find(0) != kNone; }
+
     [[nodiscard]] bool is_live(uint64_t block) const { return live_.test(block); }
     // Appends the first `wanted` or fewer live blocks from `from` on.
     void live_blocks(const BlockRange& within, uint64_t wanted, std::vector<BlockRange>& out) const;
@@ -72,10 +78,6 @@ public:
 
 private:
     static constexpr uint64_t kNone = SummaryBitmap::kNone;
-    struct StripeRun {
-        uint64_t first = 0;
-        uint64_t count = 0;
-    };
     // Where a stream goes on.
     struct StreamPlace {
         uint64_t open_stripe = kNone;  // took the last tail, may have free rows left
@@ -92,6 +94,7 @@ private:
     void take_open(SpaceRequest& request);
     void take_region(SpaceRequest& request, const StripeRun& stripes, const RowRun& rows, uint64_t units);
     void mark(const RowRegion& region);
+    void set_freed(const StripeRun& stripes);
     void reindex(uint64_t stripe, const StripeState& before, const StripeState& after);
     void note_partial_rows(uint64_t stripe, uint64_t before, uint64_t after);
     uint64_t take_of_stripe(uint64_t stripe, uint64_t wanted, std::vector<BlockRange>& out);
@@ -103,7 +106,8 @@ private:
     uint64_t free_rows_;
     Bitmap used_;
     Bitmap live_;
-    RunTree free_stripes_;
+    RunTree free_stripes_;  // but those that are held
+    SummaryBitmap freed_;  // stripes that became free and were not held since
     // Partly used stripes by the floor of log2 of their longest run of free rows.
     std::vector<SummaryBitmap> partial_;
     SummaryBitmap partial_stripes_;  // stripes with partial rows

@@ -96,11 +96,16 @@ bool SlotAllocator::set_present(MemberId member, bool present)
     return std::exchange(found->present, present) != present;
 }
 
-SlotAllocator::Member* SlotAllocator::find(MemberId id)
+const SlotAllocator::Member* SlotAllocator::find(MemberId id) const
 {
     const auto found = std::find_if(members_.begin(), members_.end(),
                                     [id](const Member& member) { return member.record.id == id; });
     return found == members_.end() ? nullptr : &*found;
+}
+
+SlotAllocator::Member* SlotAllocator::find(MemberId id)
+{
+    return const_cast<Member*>(std::as_const(*this).find(id));
 }
 
 // Marks every slot of the runs, which must all be in the other state. On failure nothing is changed.
@@ -272,11 +277,14 @@ void SlotForecast::give_back(const GroupRecord& group)
 
 uint64_t SlotAllocator::free_bytes(MemberId member) const
 {
-    for (const Member& candidate : members_) {
-        if (candidate.record.id == member)
-            return candidate.free_slots * candidate.record.slot_bytes;
-    }
-    return 0;
+    const Member* const found = find(member);
+    return found == nullptr ? 0 : found->free_slots * found->record.slot_bytes;
+}
+
+bool SlotAllocator::is_free(MemberId member, uint64_t slot) const
+{
+    const Member* const found = find(member);
+    return found != nullptr && slot < found->limit && slot < found->taken.size() && !found->taken[slot];
 }
 
 }  // namespace cowraid

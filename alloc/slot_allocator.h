@@ -77,6 +77,8 @@ public:
                                             std::span<const Share> kept = {},
                                             SlotMembers members = SlotMembers::kPresent) const;
     [[nodiscard]] uint64_t free_bytes(MemberId member) const;
+    // A slot that no group has, and that one may get.
+    [[nodiscard]] bool is_free(MemberId member, uint64_t slot) const;
     [[nodiscard]] SlotForecast forecast(SlotMembers members) const;
 
 private:
@@ -93,6 +95,7 @@ private:
     enum class Mark : uint8_t { kFree, kTaken };
 
     [[nodiscard]] Member* find(MemberId id);
+    [[nodiscard]] const Member* find(MemberId id) const;
     static bool mark(Member& member, const std::vector<SlotRun>& runs, Mark mark);
     static std::vector<SlotRun> pick_slots(const Member& member, uint64_t count);
     [[nodiscard]] std::vector<MemberRoom> rooms(SlotMembers members) const;

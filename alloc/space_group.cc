@@ -97,6 +97,7 @@ void SpaceGroup::publish()
         free_rows_ = space_->free_rows();
         free_stripes_ = space_->free_stripes();
     }
+    has_freed_.store(space_ != nullptr && space_->has_freed(), std::memory_order_relaxed);
     const GroupOffer<uint64_t> now = offer();
     const GroupOffer<uint64_t> open = state_ == State::kOpen ? now : GroupOffer<uint64_t>();
     const GroupOffer<uint64_t> degraded = state_ == State::kDegraded ? now : GroupOffer<uint64_t>();
@@ -150,7 +151,7 @@ void SpaceGroup::degrade()
 
 bool SpaceGroup::clean() const
 {
-    return takes_ == 0 && deltas_.empty() && pins_.empty() && !unreleased_;
+    return takes_ == 0 && held_stripes_ == 0 && deltas_.empty() && pins_.empty() && !unreleased_;
 }
 
 Status SpaceGroup::retire()
@@ -160,7 +161,7 @@ Status SpaceGroup::retire()
         loaded_changed_.wait(mutex_);
     if (retired_)
         return Err::kNotFound;
-    if (live_blocks_ > 0 || pinned_blocks_ > 0 || takes_ > 0)
+    if (live_blocks_ > 0 || pinned_blocks_ > 0 || takes_ > 0 || held_stripes_ > 0)
         return Err::kBusy;
     retired_ = true;
     totals_.total_blocks -= geometry_.data_blocks();
@@ -171,7 +172,8 @@ Status SpaceGroup::retire()
 bool SpaceGroup::empty()
 {
     MutexLock lock(mutex_);
-    return state_ != State::kPlanned && live_blocks_ == 0 && pinned_blocks_ == 0 && takes_ == 0;
+    return state_ != State::kPlanned && live_blocks_ == 0 && pinned_blocks_ == 0 && takes_ == 0 &&
+           held_stripes_ == 0;
 }
 
 GroupNumbers SpaceGroup::numbers()
@@ -199,6 +201,30 @@ bool SpaceGroup::live_blocks(const BlockRange& within, uint64_t wanted, std::vec
         return false;
     space_->live_blocks(within, wanted, out);
     return true;
+}
+
+bool SpaceGroup::hold_stripes(Allocator::Hold which, uint64_t shortest, uint64_t most, uint64_t& stripe,
+                              std::vector<StripeRun>& out)
+{
+    MutexLock lock(mutex_);
+    if (load_state_ != LoadState::kLoaded)
+        return false;
+    if (retired_ || state_ != State::kOpen) {
+        stripe = SummaryBitmap::kNone;
+        return true;
+    }
+    held_stripes_ += space_->hold_stripes(which, shortest, most, stripe, out);
+    publish();
+    return true;
+}
+
+void SpaceGroup::let_go(const StripeRun& stripes, Allocator::LetGo as)
+{
+    MutexLock lock(mutex_);
+    CW_ASSERT(stripes.count <= held_stripes_);
+    held_stripes_ -= stripes.count;
+    space_->let_go(stripes, as);
+    publish();
 }
 
 bool SpaceGroup::pinned_blocks(const BlockRange& within, std::vector<BlockRange>& out)

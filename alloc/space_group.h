@@ -86,6 +86,13 @@ public:
     bool sparse_units(uint32_t unit_blocks, uint32_t most, uint64_t unit_count,
                       std::vector<std::vector<VolumeAddress>>& out);
 
+    // As Allocator::hold_stripes(). False: the group is not loaded.
+    bool hold_stripes(Allocator::Hold which, uint64_t shortest, uint64_t most, uint64_t& stripe,
+                      std::vector<StripeRun>& out);
+    void let_go(const StripeRun& stripes, Allocator::LetGo as);
+    // A hint: stripes became free since it was loaded.
+    [[nodiscard]] bool has_freed() const { return has_freed_.load(std::memory_order_relaxed); }
+
     // Reads the recorded windows unless that is done; waits for another thread that does it. No lock is held
     // while `source` works. kNoMemory: `memory` has no room for its bitmaps.
     Status ensure_loaded(SpaceSource& source, BitmapMemory& memory);
@@ -176,6 +183,7 @@ private:
     std::atomic<uint64_t> partial_rows_hint_{0};
     std::atomic<uint64_t> last_used_{0};
     std::atomic<bool> avoided_{false};
+    std::atomic<bool> has_freed_{false};
     std::atomic<bool> dirty_{false};  // has deltas, or collected changes that are not released
 
     Mutex mutex_{LockRank::kGroupSpace};
@@ -190,6 +198,7 @@ private:
     uint64_t live_blocks_ CW_GUARDED_BY(mutex_);
     uint64_t pinned_blocks_ CW_GUARDED_BY(mutex_) = 0;
     uint64_t takes_ CW_GUARDED_BY(mutex_) = 0;  // calls of take() not ended yet
+    uint64_t held_stripes_ CW_GUARDED_BY(mutex_) = 0;
     std::vector<Delta> deltas_ CW_GUARDED_BY(mutex_);
     std::vector<Pins> pins_ CW_GUARDED_BY(mutex_);
     TransactionId collected_ CW_GUARDED_BY(mutex_);

@@ -38,6 +38,7 @@ constexpr NumberField kStatistics[] = {
     {"data_bytes_written", &VolumeInfo::data_bytes_written},
     {"member_bytes_written", &VolumeInfo::member_bytes_written},
     {"joined_blocks", &VolumeInfo::joined_blocks},
+    {"discarded_bytes", &VolumeInfo::discarded_bytes},
     {"emptied_groups", &VolumeInfo::emptied_groups},
     {"moved_blocks", &VolumeInfo::moved_blocks},
     {"unmovable_blocks", &VolumeInfo::unmovable_blocks},

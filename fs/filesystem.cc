@@ -82,6 +82,15 @@ Result<ScrubStatus> Filesystem::catch_up_step()
     return committer.catch_up.status();
 }
 
+bool Filesystem::discard_step()
+{
+    CW_ASSERT(store.options.manual_commit);
+    if (committer.discards.step())
+        return true;
+    committer.discards.choose();
+    return committer.discards.step();
+}
+
 bool Filesystem::replace_step()
 {
     CW_ASSERT(store.options.manual_commit);

@@ -46,6 +46,8 @@ public:
     // One step of a replacement. False: nothing is to be done.
     bool replace_step();
     Status confirm();
+    // One step of discarding what is free: false: nothing is left until the next commit.
+    bool discard_step();
 
     const std::unique_ptr<Volume> volume;
     Store store;

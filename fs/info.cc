@@ -232,6 +232,7 @@ VolumeInfo Filesystem::info()
     info.device_writes = io.writes;
     info.device_write_bytes = io.write_bytes;
     info.device_flushes = io.flushes;
+    info.discarded_bytes = committer.discards.discarded_bytes();
     const NodeCache::Statistics nodes = store.cache.statistics();
     info.node_cache_hits = nodes.hits;
     info.node_cache_misses = nodes.misses;

@@ -96,6 +96,7 @@ struct VolumeInfo {
     // Requests to all members, by this program.
     uint64_t device_reads = 0, device_read_bytes = 0, device_writes = 0, device_write_bytes = 0;
     uint64_t device_flushes = 0;
+    uint64_t discarded_bytes = 0;  // of members, by this mount
     uint64_t node_cache_hits = 0, node_cache_misses = 0, node_cache_bytes = 0;
 };
 

@@ -247,6 +247,13 @@ struct ArrayStatistics {
     uint64_t blocks_read, blocks_reconstructed, blocks_repaired, blocks_unrecoverable;
 };
 
+// A range of a member's device.
+struct MemberPart {
+    MemberId member;
+    DeviceOffset offset;
+    uint64_t bytes = 0;
+};
+
 // A group as the array uses it. Immutable; replaced, never changed.
 struct ArrayGroup : RefCounted<ArrayGroup> {
     GroupRecord record;
@@ -262,6 +269,8 @@ struct ArrayGroup : RefCounted<ArrayGroup> {
 
     // Where byte `offset` of a column lies, and how many bytes follow contiguously.
     [[nodiscard]] Extent locate(uint32_t column, uint64_t offset) const;
+    // Appends where all chunks of these stripes lie, parity and copies included.
+    void locate_stripes(uint64_t first, uint64_t count, std::vector<MemberPart>& out) const;
     // Whether these are blocks of its data addresses, at least one.
     [[nodiscard]] bool has_data(VolumeAddress address, uint64_t block_count) const;
 };

@@ -88,6 +88,26 @@ ArrayGroup::Extent ArrayGroup::locate(uint32_t column, uint64_t offset) const
     return {extent.offset + inside, extent.bytes - inside};
 }
 
+void ArrayGroup::locate_stripes(uint64_t first, uint64_t count, std::vector<MemberPart>& out) const
+{
+    const uint32_t set_columns = geometry.columns();
+    for (uint32_t column = 0; column < record.columns.size(); ++column) {
+        // The turns of the column's set: neighbouring chunks of it.
+        const uint32_t set = column / set_columns;
+        const auto turns_before = [&](uint64_t stripe) {
+            return (stripe + geometry.sets - 1 - set) / geometry.sets;
+        };
+        uint64_t offset = turns_before(first) * geometry.chunk_bytes;
+        const uint64_t end = turns_before(first + count) * geometry.chunk_bytes;
+        while (offset < end) {
+            const Extent extent = locate(column, offset);
+            const uint64_t bytes = std::min(extent.bytes, end - offset);
+            out.push_back({record.columns[column].member, extent.offset, bytes});
+            offset += bytes;
+        }
+    }
+}
+
 Result<Ref<const ArrayGroup>> make_array_group(const GroupRecord& record, const Superblock& superblock)
 {
     const Profile* profile = find_profile(record.profile);

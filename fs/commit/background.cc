@@ -249,6 +249,7 @@ void* Background::commit_main(void* self)
             if (std::exchange(last_change, change) == change)
                 malloc_release();
             committer.empty_groups.step();
+            committer.discards.choose();
             committed_us = clock_us();
             soon = committer.empty_groups.wants_commit();
         }
@@ -304,6 +305,17 @@ void* Background::catch_up_main(void* self)
     yield_to_users();
     while (committer.catch_up.wait())
         committer.catch_up.step();
+    return nullptr;
+}
+
+void* Background::discard_main(void* self)
+{
+    Committer& committer = static_cast<Background*>(self)->committer_;
+    prepare_thread("cowraid-discard");
+    yield_to_users();
+    while (committer.discards.wait())
+        while (committer.discards.step())
+            continue;
     return nullptr;
 }
 
@@ -388,12 +400,14 @@ void Background::start()
 {
     committer_.writing_since_ms = monotonic_ms();
     committer_.names.removals.start();
+    committer_.discards.allow();
     committer_.scrub.allow();
     committer_.catch_up.allow();
     committer_.replace.allow();
     committer_.store.volume.members().stop_waiting(false);
     CW_ASSERT(pthread_create(&commit_thread_, nullptr, commit_main, this) == 0);
     CW_ASSERT(pthread_create(&removal_thread_, nullptr, removal_main, this) == 0);
+    CW_ASSERT(pthread_create(&discard_thread_, nullptr, discard_main, this) == 0);
     for (pthread_t& thread : scrub_threads_)
         CW_ASSERT(pthread_create(&thread, nullptr, scrub_main, this) == 0);
     // Members that were away, or failed, are there again: as soon as it is mounted.
@@ -434,9 +448,12 @@ void Background::stop()
         pthread_join(thread, nullptr);
     committer_.names.removals.stop();
     pthread_join(removal_thread_, nullptr);
+    committer_.discards.stop();
+    pthread_join(discard_thread_, nullptr);
     committer_.store.commits.request_stop();
     pthread_join(commit_thread_, nullptr);
     committer_.store.volume.commit_thread().end();
+    committer_.discards.finish();
 }
 
 }  // namespace cowraid

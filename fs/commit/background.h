@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The threads of a mounted filesystem: one commits, one deletes unlinked inodes, others scrub and catch
-// members up, and one looks after members that fail.
+// The threads of a mounted filesystem: one commits, one deletes unlinked inodes, one discards, others scrub
+// and catch members up, and one looks after members that fail.
 #pragma once
 
 #include <pthread.h>
@@ -27,6 +27,7 @@ public:
 private:
     static void* commit_main(void* self);
     static void* removal_main(void* self);
+    static void* discard_main(void* self);
     static void* scrub_main(void* self);
     static void* catch_up_main(void* self);
     static void* health_main(void* self);
@@ -35,7 +36,7 @@ private:
 
     Committer& committer_;
     pthread_t commit_thread_{};
-    pthread_t removal_thread_{};
+    pthread_t removal_thread_{}, discard_thread_{};
     std::array<pthread_t, 2> scrub_threads_{}, catch_up_threads_{};  // one reads while the other verifies
     pthread_t health_thread_{};
     Mutex stop_mutex_{LockRank::kLeaf};

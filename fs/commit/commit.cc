@@ -170,6 +170,7 @@ Status Committer::ensure_room(uint64_t data_blocks, uint64_t node_blocks)
     const uint64_t wanted = data_blocks + store.moving_blocks;
     if (store.allocator.numbers(kGroupData).free_row_blocks < wanted) {
         release_freed(store);
+        discards.give_back();
         CW_TRY(plan_for(store, wanted, data_blocks));
     }
     if (store.volume.map_changed())
@@ -298,6 +299,8 @@ Status Committer::commit()
     if (store.service.keeps_log())
         return {};
     release_freed(store);
+    if (store.data_turns.exclusive() || store.node_turns.exclusive())
+        discards.give_back();
     if (const Status applied = apply_orders(*this, CommitOrder::When::kBefore); !applied.ok())
         return stop_for(*this, "writing superblocks failed", applied);
     if (const Status current = publish_caught_up(*this); !current.ok())

@@ -22,8 +22,10 @@ class WindowCombiner : public Combiner {
 public:
     using Encode = std::vector<std::byte> (*)(const BlockWindow&);
     using Decode = bool (*)(std::span<const std::byte>, BlockWindow&);
-    WindowCombiner(std::span<const BlockTable::Entry> entries, Encode encode, Decode decode)
-        : entries_(entries), encode_(encode), decode_(decode)
+    // `dropped`: what is to go of the window of each of them; or nothing does.
+    WindowCombiner(std::span<const BlockTable::Entry> entries, Encode encode, Decode decode,
+                   std::span<const uint64_t> dropped = {})
+        : entries_(entries), dropped_(dropped), encode_(encode), decode_(decode)
     {
     }
     static std::vector<std::byte> update_of(size_t index)
@@ -44,14 +46,18 @@ public:
         if (!old_value.empty()) {
             if (!decode_(old_value, stored))
                 return Err::kCorrupt;
+            if (!dropped_.empty())
+                stored.mask &= ~dropped_[index];
             window.fill_from(stored);
         }
-        out = encode_(window);
+        if (window.mask != 0)
+            out = encode_(window);
         return {};
     }
 
 private:
     const std::span<const BlockTable::Entry> entries_;
+    const std::span<const uint64_t> dropped_;
     const Encode encode_;
     const Decode decode_;
 };
@@ -223,6 +229,30 @@ void put_windows(std::span<const BlockTable::Entry> entries, size_t first, ItemT
                     WindowCombiner::update_of(index), TreeUpdate::Kind::kCombine);
 }
 
+// Windows of which something goes are among `entries` then, perhaps with nothing new. Returns what goes of
+// each.
+std::vector<uint64_t> add_dropped(const BlockTable& table, std::vector<BlockTable::Entry>& entries)
+{
+    if (table.window_count() == 0)
+        return {};
+    const auto earlier = [](const BlockTable::Entry& a, const BlockTable::Entry& b) {
+        return a.window_address < b.window_address;
+    };
+    const std::vector<BlockTable::Entry> going = table.sorted();
+    const size_t count = entries.size();
+    for (const BlockTable::Entry& entry : going)
+        if (!std::binary_search(entries.begin(), entries.begin() + static_cast<ptrdiff_t>(count), entry,
+                                earlier))
+            entries.push_back({entry.window_address, {}});
+    std::sort(entries.begin(), entries.end(), earlier);
+    std::vector<uint64_t> dropped(entries.size());
+    for (const BlockTable::Entry& entry : going) {
+        const auto at = std::lower_bound(entries.begin(), entries.end(), entry, earlier);
+        dropped[static_cast<size_t>(at - entries.begin())] = entry.window.mask;
+    }
+    return dropped;
+}
+
 Status TreeCommit::seal_windows(TreeIndex index, UpdateList& updates, WindowCombiner& combiner, TreeRoot& out)
 {
     CowTree tree(committer_.store.cache, base_.tree(index));
@@ -239,10 +269,11 @@ Status TreeCommit::commit_checksum_tree(CommittedTrees& out)
     std::vector<BlockTable::Entry> entries;
     if (!is_mutant(CommitMutant::kStaleChecksums))
         entries = transaction_.checksums.sorted();
+    const std::vector<uint64_t> dropped = add_dropped(transaction_.dropped, entries);
     put_windows(entries, 0, ItemType::kChecksums, updates);
     for (const Key& key : transaction_.left_checksums)
         updates.erase(key);
-    WindowCombiner combiner(entries, encode_checksum_window, decode_checksum_window);
+    WindowCombiner combiner(entries, encode_checksum_window, decode_checksum_window, dropped);
     return seal_windows(TreeIndex::kChecksums, updates, combiner, out.checksum_tree);
 }
 

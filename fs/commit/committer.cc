@@ -11,6 +11,7 @@ Committer::Committer(Names& volume_names)
       files(volume_names.files),
       names(volume_names),
       empty_groups(store),
+      discards(store),
       cleaner(store, empty_groups, CleanPolicy(store.join_policy, store.volume.identity().chunk_bytes)),
       orders(store),
       balance(store, empty_groups, orders, cleaner),

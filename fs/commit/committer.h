@@ -14,6 +14,7 @@
 #include "fs/commit/sync_queue.h"
 #include "fs/files/flush.h"
 #include "fs/maintain/balance.h"
+#include "fs/maintain/discards.h"
 #include "fs/maintain/empty_groups.h"
 #include "fs/maintain/scrub.h"
 #include "fs/names/names.h"
@@ -137,6 +138,7 @@ struct Committer final : public CommitDriver, public FlushHost {
     // in service.
     Mutex remount_mutex{LockRank::kRemount};
     EmptyGroups empty_groups;
+    Discards discards;
     Cleaner cleaner;
     CommitOrders orders;
     Balance balance;

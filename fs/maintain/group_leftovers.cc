@@ -57,6 +57,15 @@ Result<LeftoverShare> find_leftovers(Store& store, const View& view, VolumeAddre
     return own.count() == 0 ? LeftoverShare::kNone : is_all ? LeftoverShare::kAll : LeftoverShare::kSome;
 }
 
+Status find_checksums(Store& store, const View& view, VolumeAddress first, VolumeAddress end,
+                      std::vector<Key>& out)
+{
+    const auto type = static_cast<uint8_t>(ItemType::kChecksums);
+    return find_keys(store.cache, view.committed->checksum_tree,
+                     {round_down(first.value, kChecksumWindowBytes), type, 0}, {end.value - 1, type, 0},
+                     SIZE_MAX, out);
+}
+
 bool erase_leftovers(Store& store, Transaction& open, GroupLeftovers left)
 {
     constexpr size_t kFewest = 64;

@@ -24,6 +24,10 @@ enum class LeftoverShare : uint8_t { kNone, kSome, kAll };
 Result<LeftoverShare> find_leftovers(Store& store, const View& view, VolumeAddress group,
                                      GroupLeftovers& left);
 
+// Appends the keys of windows with checksums of blocks in [first, end) that the commit of `view` has.
+Status find_checksums(Store& store, const View& view, VolumeAddress first, VolumeAddress end,
+                      std::vector<Key>& out);
+
 // Has the open transaction erase them, as much as a commit has room for, the reserve included: it frees
 // nodes. False: there is no room, or the transaction erases others already. Commit thread.
 bool erase_leftovers(Store& store, Transaction& open, GroupLeftovers left);

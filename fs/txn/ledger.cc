@@ -63,7 +63,7 @@ PendingChanges changes_in(const Transaction& transaction)
         .entries = transaction.items.entry_count(),
         .bytes = transaction.items.byte_count(),
         .freed_runs = transaction.items.entry_count() + transaction.rewritten_stripes,
-        .checksum_windows = transaction.checksums.window_count(),
+        .checksum_windows = transaction.checksums.window_count() + transaction.dropped.window_count(),
         .remap_windows = remapped,
         .remap_bytes = remapped * kWindowBytes,
         .moved_nodes = transaction.moved_nodes + transaction.emptied_file_nodes,

@@ -36,7 +36,8 @@ struct LiveOptions {
           compression(options.compression),
           directory_times(options.directory_times),
           sync(options.sync),
-          dirsync(options.dirsync)
+          dirsync(options.dirsync),
+          discard(options.discard)
     {
     }
 
@@ -45,6 +46,7 @@ struct LiveOptions {
     std::atomic<bool> clean;
     std::atomic<CompressionChoice> compression;
     std::atomic<bool> directory_times, sync, dirsync;
+    std::atomic<DiscardMode> discard;
 };
 
 struct Store {

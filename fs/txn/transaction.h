@@ -30,6 +30,9 @@ struct Transaction : RefCounted<Transaction> {
     BlockTable checksums;
     // Physical addresses by logical ones, and the reverse; 0: an entry that is gone (fs/txn/remap.h).
     BlockTable moved_to, moved_from;
+    // Blocks of which the checksum tree forgets what it has, unless `checksums` has something: stripes that
+    // are about to be discarded. The numbers mean nothing. Commit thread.
+    BlockTable dropped;
     // Of block groups about to leave the map: items of the checksum and free-space trees to be erased, in key
     // order. Commit thread.
     std::vector<Key> left_checksums, left_windows;

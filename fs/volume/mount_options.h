@@ -19,6 +19,13 @@ struct alignas(4) CompressionChoice {
     bool operator==(const CompressionChoice&) const = default;
 };
 
+// Which devices are told what holds nothing any more.
+enum class DiscardMode : uint8_t {
+    kAuto,  // block devices that do not seek and take discards
+    kAsync,  // all that take them, image files too
+    kOff,
+};
+
 // Why a volume is only read, and what to do about it. Empty: it may be written.
 struct ReadOnlyReason {
     std::string text, step;
@@ -67,6 +74,7 @@ struct MountOptions {
     uint32_t fill_retry_seconds = 60;
     // Block groups with much free space in them are emptied when free stripes run short.
     bool clean = true;
+    DiscardMode discard = DiscardMode::kAuto;
     // No threads: the caller drives step(). For the simulator.
     bool manual_commit = false;
 

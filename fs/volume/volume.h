@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <set>
@@ -137,6 +138,15 @@ public:
     [[nodiscard]] bool keeps_slots_for(uint32_t content, const VolumeProfiles& profiles) const;
     // Of new groups. A node fits into a chunk, so that it takes rows of one column.
     [[nodiscard]] uint32_t chunk_bytes_for(uint32_t content) const;
+    // The next part of slots that came free since the last call, at most `bytes_max` long; nothing: that was
+    // all. No map names it, neither a durable one nor the next, and nobody writes there until end_discard():
+    // a group that is planned there meanwhile waits before it takes blocks. One thread at a time.
+    [[nodiscard]] std::optional<MemberPart> begin_discard(uint64_t bytes_max);
+    void end_discard();
+    // begin_discard() may have another one, or has begun one.
+    [[nodiscard]] bool has_free_parts() const;
+    // All free slots count as having come free.
+    void discard_free_slots();
     // Everything that these columns lacked was written to them, not flushed. Once a commit has flushed it the
     // next one calls them current, those that went out of service meanwhile excepted (I-32).
     void caught_up(std::vector<StaleColumn> columns);
@@ -417,6 +427,8 @@ private:
     void open_whole_groups() CW_REQUIRES(commit_thread_);
     void settle_members(const std::vector<MemberId>& before) CW_REQUIRES(commit_thread_);
     void give_dropped_back();
+    // What is begun where slots were taken meanwhile ends.
+    void await_discard();
     Status publish_map() CW_REQUIRES(commit_thread_);
     void note_member_states(Generation generation) CW_REQUIRES(commit_thread_);
     // Before a superblock calls a member failed, the map calls its columns stale wherever it may have missed
@@ -569,6 +581,15 @@ private:
     std::vector<StaleColumn> caught_up_ CW_GUARDED_BY(mutex_);
     // Slots return when the map without them is durable.
     std::vector<GroupRecord> dropped_ CW_GUARDED_BY(mutex_);
+    // Slots that came free, from the byte `done_bytes` of the first on: if they still are.
+    struct FreedSlots {
+        MemberId member;
+        uint64_t first = 0, count = 0;
+        uint64_t done_bytes = 0;
+    };
+    std::deque<FreedSlots> freed_ CW_GUARDED_BY(mutex_);
+    std::optional<FreedSlots> discarding_ CW_GUARDED_BY(mutex_);
+    CondVar discarded_;
     // What slots could still hold: by data, metadata, system, and by SlotMembers.
     mutable std::array<std::array<std::optional<uint64_t>, 3>, 3> potential_ CW_GUARDED_BY(mutex_);
     mutable std::array<std::optional<MetadataNeed>, 3> need_ CW_GUARDED_BY(mutex_);  // by SlotMembers

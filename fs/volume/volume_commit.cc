@@ -184,6 +184,8 @@ Status Volume::make_durable(MapWrite how, Generation generation, const BlockRef&
 void Volume::commit_done(Allocator& allocator)
 {
     commit_thread_.assert_here();
+    if (!planned_.empty())
+        await_discard();
     for (std::vector<VolumeAddress>* groups : {&planned_, &reopened_}) {
         for (const VolumeAddress address : *groups)
             allocator.set_group_state(address, Allocator::GroupState::kOpen);
@@ -226,8 +228,12 @@ void Volume::give_dropped_back()
     MutexLock lock(mutex_);
     if (dropped_.empty())
         return;
-    for (const GroupRecord& group : dropped_)
+    for (const GroupRecord& group : dropped_) {
         slots_.give_back(group);
+        for (const GroupColumn& column : group.columns)
+            for (const SlotRun& run : column.runs)
+                freed_.push_back({column.member, run.first_slot, run.slot_count});
+    }
     dropped_.clear();
     forget_potential();
 }

@@ -41,6 +41,7 @@ enum Option {
     kChangeMembers = 'a',
     kResize = 'z',
     kScrub = 'f',
+    kDiscard = 't',
     kSpares = 'h',
     kByOrder = 'o',
     kLogBlocks = 'l'
@@ -101,6 +102,9 @@ error_t parse_option(int key, char* text, argp_state* state)
         return 0;
     case kResize:
         arguments.crash.resize = true;
+        return 0;
+    case kDiscard:
+        arguments.crash.discard = true;
         return 0;
     case kScrub:
         arguments.crash.scrub = true;
@@ -182,6 +186,10 @@ int run_once(const CrashOptions& options)
     }
     if (options.resize && (report.moved_blocks == 0 || report.resized < 2)) {
         printf("no member became smaller: nothing was tested\n");
+        return 1;
+    }
+    if (options.discard && report.discarded_bytes == 0) {
+        printf("nothing was discarded: nothing was tested\n");
         return 1;
     }
     if (options.scrub && (report.scrubs < 2 || report.repaired == 0 || report.resumed_scrubs == 0)) {
@@ -287,6 +295,7 @@ int main(int argc, char** argv)
         {"balance", kBalance, nullptr, 0, "balance block groups all the time", 0},
         {"change-members", kChangeMembers, nullptr, 0, "add, replace and remove members all the time", 0},
         {"resize", kResize, nullptr, 0, "make members smaller and larger all the time", 0},
+        {"discard", kDiscard, nullptr, 0, "what is free is discarded all the time", 0},
         {"scrub", kScrub, nullptr, 0, "members rot and are scrubbed all the time", 0},
         {"spares", kSpares, nullptr, 0, "members fail, and spares take their places, all the time", 0},
         {"log-blocks", kLogBlocks, "N", 0, "blocks of the write-intent log of each member", 0},

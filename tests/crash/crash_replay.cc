@@ -88,6 +88,7 @@ private:
                                size_t acknowledged);
     Status record_fsyncs(Filesystem& fs, Workload& workload);
     static void clean(Filesystem& fs);
+    static bool trim_all(Filesystem& fs);
     std::string finish_scrub(Filesystem& fs, bool whole);
     std::string finish_orders(Filesystem& fs, bool whole, const DirectoryState& state);
     void spoil_ends(Filesystem& fs, std::vector<std::unique_ptr<ReplayDevice>>& devices);
@@ -137,6 +138,7 @@ Result<std::unique_ptr<Filesystem>> Replay::open_recording(const std::vector<uin
     options.compression = {.on = options_.compress, .level = 1};
     options.degraded = !absent.empty();
     options.spare_seconds = 0;
+    options.discard = options_.discard ? DiscardMode::kAsync : DiscardMode::kOff;
     std::string why;
     Result<Assembly> assembly =
         assemble(std::move(devices), why, {.strangers = Strangers::kSkip, .named = {}});
@@ -153,6 +155,7 @@ void Replay::note_counts(Filesystem& fs)
     report_.moved_blocks += info.moved_blocks;
     report_.emptied_groups += info.emptied_groups;
     report_.fsync_records += info.fsync_records;
+    report_.discarded_bytes += info.discarded_bytes;
 }
 
 // A member leaves after a third of the commits, and is back for the last third.
@@ -228,6 +231,8 @@ Status Replay::record()
         snapshots_.push_back(workload.state());
         CW_TRY(fs->step(true));
         acknowledge("acknowledged");
+        while (options_.discard && prng_.chance(2, 3) && fs->discard_step())
+            continue;
         if (options_.scrub)
             CW_TRY(orders_->rot(*fs));
         if (prng_.chance(1, 3))
@@ -284,6 +289,24 @@ std::string Replay::finish_scrub(Filesystem& fs, bool whole)
     return {};
 }
 
+struct Trimmed final : TrimCompletion {
+    void done(Status status, uint64_t) override { ok = status.ok(), answered = true; }
+    bool ok = false, answered = false;
+};
+
+bool Replay::trim_all(Filesystem& fs)
+{
+    Trimmed trimmed;
+    fs.committer.discards.trim({}, &trimmed);
+    for (int round = 0; round < 200 && !trimmed.answered; ++round) {
+        if (!fs.step(true).ok())
+            return false;
+        while (fs.discard_step())
+            continue;
+    }
+    return trimmed.ok;
+}
+
 // What recovery found goes on to its end, or as far as there is room. `whole`: no device is left out.
 std::string Replay::finish_orders(Filesystem& fs, bool whole, const DirectoryState& state)
 {
@@ -301,6 +324,8 @@ std::string Replay::finish_orders(Filesystem& fs, bool whole, const DirectorySta
             return "the commit after catching up failed";
         report_.caught_up += before > 0 && stale_groups(fs) == 0 ? 1 : 0;
     }
+    if (mounted_for_writing_ && options_.discard && !trim_all(fs))
+        return "a trim does not end";
     if (mounted_for_writing_ && options_.scrub)
         if (std::string problem = finish_scrub(fs, whole); !problem.empty())
             return problem;
@@ -446,7 +471,7 @@ std::string Replay::compare(std::vector<std::unique_ptr<ReplayDevice>>& devices,
             return "cleaning changed files";
     }
     const bool ordered = options_.balance || options_.change_members || options_.resize || options_.spares ||
-                         options_.catch_up || options_.scrub;
+                         options_.catch_up || options_.scrub || options_.discard;
     if (writable && ordered)
         if (std::string problem = finish_orders(**fs, absent.empty(), state); !problem.empty())
             return problem;

@@ -30,6 +30,8 @@ struct CrashOptions {
     // One is added, removed or replaced by copying, all the time; that goes on after recovery.
     bool change_members = false;
     bool resize = false;  // members become smaller and larger, beside balances; that goes on after recovery
+    // What is free is discarded, as it comes free and by a trim after recovery.
+    bool discard = false;
     // A member rots, and a scrub repairs it, again and again; that goes on after recovery. Not with rows that
     // are written in place: where such a write is torn, what rots besides is lost.
     bool scrub = false;
@@ -51,6 +53,7 @@ struct CrashReport {
     uint64_t tolerance_changes = 0;  // by balances of the workload
     uint64_t replaced = 0;  // members in service, or by spares; of the workload
     uint64_t resized = 0;  // members that became smaller or larger, of the workload
+    uint64_t discarded_bytes = 0;
     uint64_t scrubs = 0, repaired = 0;  // that ended, of the workload; blocks that they repaired
     uint64_t resumed_scrubs = 0;  // after a crash, at their position
     uint64_t caught_up = 0;  // mounts that wrote what members had missed, and called them current

@@ -113,6 +113,8 @@ constexpr NumberMetric kNumbers[] = {
      &VolumeInfo::emptied_groups},
     {"cowraid_cleaner_moved_blocks_total", kCounter, "Blocks that it moved since mounting.",
      &VolumeInfo::moved_blocks},
+    {"cowraid_discarded_bytes_total", kCounter, "Bytes of members that were discarded since mounting.",
+     &VolumeInfo::discarded_bytes},
     {"cowraid_device_reads_total", kCounter, "Requests to read from members since mounting.",
      &VolumeInfo::device_reads},
     {"cowraid_device_read_bytes_total", kCounter, "Bytes of them.", &VolumeInfo::device_read_bytes},

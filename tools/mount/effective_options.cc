@@ -37,6 +37,19 @@ const char* access_time_name(AccessTime access_time)
     return "relatime";
 }
 
+const char* discard_name(DiscardMode mode)
+{
+    switch (mode) {
+    case DiscardMode::kAsync:
+        return "async";
+    case DiscardMode::kOff:
+        return "off";
+    case DiscardMode::kAuto:
+        break;
+    }
+    return "auto";
+}
+
 }  // namespace
 
 std::string mount_options_text(const MountOptions& options)
@@ -61,6 +74,7 @@ std::string mount_options_text(const MountOptions& options)
     out += ",join_above=" +
            (options.join_above < 0 ? "auto" : std::to_string(std::lround(options.join_above * 100)));
     out += std::string(",clean=") + (options.clean ? "on" : "off");
+    out += std::string(",discard=") + discard_name(options.discard);
     out += ",background_share=" + std::to_string(options.background_share);
     out += ",error_budget=" + std::to_string(options.error_budget);
     out += ",read_deadline=" + std::to_string(options.read_deadline_seconds);
@@ -87,6 +101,7 @@ MountOptions current_options(Filesystem& filesystem)
     options.directory_times = live.directory_times;
     options.sync = live.sync;
     options.dirsync = live.dirsync;
+    options.discard = live.discard;
     options.background_share = filesystem.store.budget.share();
     const MemberSet& members = filesystem.volume->members();
     options.error_budget = members.error_budget();
@@ -116,6 +131,7 @@ Result<std::string> change_options(Filesystem& filesystem, const MountOptions& w
     live.directory_times = wanted.directory_times;
     live.sync = wanted.sync;
     live.dirsync = wanted.dirsync;
+    live.discard = wanted.discard;
     filesystem.store.budget.set_share(wanted.background_share);
     MemberSet& members = filesystem.volume->members();
     members.set_error_budget(wanted.error_budget);

@@ -37,6 +37,8 @@ enum class Action : uint8_t {
     kPartialWrites,
     kJoinAbove,
     kClean,
+    kDiscard,
+    kNoDiscard,
     kMissingSeconds,
     kAllowOther,
     kRemount,
@@ -172,6 +174,12 @@ constexpr Rule kRules[] = {
      .value = Value::kRequired,
      .usage = "=on or off",
      .help = "empty block groups in the background when free stripes run short (default on)"},
+    {.name = "discard",
+     .action = Action::kDiscard,
+     .value = Value::kOptional,
+     .usage = "=auto, async or off",
+     .help = "tell devices in the background what is free: `async` all that take it, image files too, `auto` "
+             "disks that do not seek (default auto; `fstrim` works with each)"},
     {.name = "background_share",
      .action = Action::kNumber,
      .value = Value::kRequired,
@@ -216,7 +224,8 @@ constexpr Rule kRules[] = {
     {.name = "remount",
      .action = Action::kRemount,
      .help = "change a mounted volume: `ro`, `rw`, flags, access times, `commit`, `compress`, `clean`, "
-             "`background_share`, `error_budget`, `read_deadline`, `slow_io`, and the options of writes into "
+             "`discard`, `background_share`, `error_budget`, `read_deadline`, `slow_io`, and the options of "
+             "writes into "
              "rows in use; it warns of others that differ, except `device` and "
              "`missing_dev_timeout`, which are for a mount"},
     {.name = "relatime",
@@ -309,8 +318,7 @@ constexpr Rule kRules[] = {
     {"nossd", Action::kInapplicable},
     {"autodefrag", Action::kInapplicable},
     {"noautodefrag", Action::kInapplicable},
-    {"discard", Action::kInapplicable, Value::kOptional},
-    {"nodiscard", Action::kInapplicable},
+    {"nodiscard", Action::kNoDiscard},
     {"thread_pool", Action::kInapplicable, Value::kRequired},
     {"max_inline", Action::kInapplicable, Value::kRequired},
     {"metadata_ratio", Action::kInapplicable, Value::kRequired},
@@ -418,6 +426,17 @@ Status set_join_above(const Option& option, MountRequest& request, std::string& 
     return {};
 }
 
+Status set_discard(const Option& option, MountRequest& request, std::string& why)
+{
+    const std::string_view value = option.value.empty() ? "async" : option.value;
+    if (value != "auto" && value != "async" && value != "off")
+        return invalid(why, "discard=" + std::string(value) + ": give auto, async or off");
+    request.options.discard = value == "auto"    ? DiscardMode::kAuto
+                              : value == "async" ? DiscardMode::kAsync
+                                                 : DiscardMode::kOff;
+    return {};
+}
+
 Status set_clean(const Option& option, MountRequest& request, std::string& why)
 {
     if (option.value != "on" && option.value != "off")
@@ -492,6 +511,11 @@ Status apply(const Rule& rule, const Option& option, MountRequest& request, std:
         return set_join_above(option, request, why);
     case Action::kClean:
         return set_clean(option, request, why);
+    case Action::kDiscard:
+        return set_discard(option, request, why);
+    case Action::kNoDiscard:
+        request.options.discard = DiscardMode::kOff;
+        return {};
     case Action::kMissingSeconds:
         return set_missing_seconds(option, request, why);
     case Action::kAllowOther:

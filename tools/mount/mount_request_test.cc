@@ -79,20 +79,20 @@ TEST_CASE("options: those that a mount goes by are told so that they can be give
 {
     CHECK(mount_options_text({}) ==
           "rw,relatime,commit=5,compress=no,mem=1G,dirty_max=256M,cache=128M,join_above=auto,clean=on,"
-          "background_share=11,error_budget=20,"
+          "discard=auto,background_share=11,error_budget=20,"
           "read_deadline=2,slow_io=10,spare_delay=60,stripe_cache_size=1024,stripe_cache_bytes=256M,rmw_"
           "level=1,stripe_io_size=4K,plug="
           "on");
     for (const char* given :
          {"ro,degraded=force,rescue,strictatime,commit=300,compress=zstd:-15,mem=129M,dirty_max=65M,"
           "cache=1073741825,join_above=57,"
-          "clean=off,background_share=100,"
+          "clean=off,discard=auto,background_share=100,"
           "error_budget=600,read_deadline=0,slow_io=600,spare_delay=0,stripe_cache_size=17,stripe_cache_"
           "bytes=1G,rmw_level=2,stripe_io_"
           "size=1M,plug="
           "off",
           "rw,noatime,commit=1,compress-force=zstd:15,mem=5G,dirty_max=3T,cache=128M,join_above=0,clean=on,"
-          "background_share=1,"
+          "discard=auto,background_share=1,"
           "error_budget=0,"
           "read_deadline=600,slow_io=0,spare_delay=3600,stripe_cache_size=32768,stripe_cache_bytes=1025K,rmw_"
           "level=0,stripe_io_size=64K,"
@@ -121,6 +121,12 @@ TEST_CASE("options: values")
     CHECK(rows.options.join_above == 0.9);
     CHECK_FALSE(rows.options.clean);
     CHECK(parse("clean=on").options.clean);
+    CHECK(parse("").options.discard == DiscardMode::kAuto);
+    CHECK(parse("discard").options.discard == DiscardMode::kAsync);
+    CHECK(parse("discard=async").options.discard == DiscardMode::kAsync);
+    CHECK(parse("discard=async,nodiscard").options.discard == DiscardMode::kOff);
+    CHECK(parse("discard=off,discard=auto").options.discard == DiscardMode::kAuto);
+    CHECK(!refusal("discard=sync").empty());
     CHECK(parse("join_above=auto").options.join_above < 0);
     for (const char* list :
          {"stripe_cache_size=16", "stripe_cache_size=32769", "rmw_level=3", "stripe_io_size=2K",
@@ -205,8 +211,8 @@ TEST_CASE("options: quotes protect commas")
 
 TEST_CASE("options: those of others are named and ignored, unknown ones refused unless sloppy")
 {
-    const MountRequest request = parse("space_cache=v2,ssd,autodefrag,discard");
-    REQUIRE(request.warnings.size() == 4);
+    const MountRequest request = parse("space_cache=v2,ssd,autodefrag");
+    REQUIRE(request.warnings.size() == 3);
     CHECK(request.warnings[0] == "option 'space_cache' has no effect here");
     CHECK(refusal("frobnicate").find("'frobnicate'") != std::string::npos);
     CHECK(refusal("frobnicate=1").find("-s") != std::string::npos);
