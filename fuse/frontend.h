@@ -85,6 +85,7 @@ void add_attribute_ops(fuse_lowlevel_ops& ops);
 void add_directory_ops(fuse_lowlevel_ops& ops);
 void add_file_ops(fuse_lowlevel_ops& ops);
 void add_seek_ops(fuse_lowlevel_ops& ops);
+void add_ioctl_ops(fuse_lowlevel_ops& ops);
 void add_xattr_ops(fuse_lowlevel_ops& ops);
 
 inline Frontend& frontend_of(fuse_req_t request)

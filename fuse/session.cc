@@ -31,7 +31,7 @@ void on_init(void*, fuse_conn_info* connection)
     constexpr unsigned wanted = FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO | FUSE_CAP_PARALLEL_DIROPS |
                                 FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO |
                                 FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_EXPLICIT_INVAL_DATA | FUSE_CAP_POSIX_ACL |
-                                FUSE_CAP_DONT_MASK | FUSE_CAP_EXPORT_SUPPORT;
+                                FUSE_CAP_DONT_MASK | FUSE_CAP_EXPORT_SUPPORT | FUSE_CAP_IOCTL_DIR;
     // Left out on purpose: WRITEBACK_CACHE (times and sizes would be the kernel's), the lock flags (locks
     // stay local), SPLICE (every byte is hashed anyway), AUTO_INVAL_DATA (this mount is the only writer),
     // HANDLE_KILLPRIV (its version 2 is asked for in fuse/init_exchange.cc; where the kernel lacks that, it
@@ -69,6 +69,7 @@ fuse_lowlevel_ops make_ops()
     add_directory_ops(ops);
     add_file_ops(ops);
     add_seek_ops(ops);
+    add_ioctl_ops(ops);
     add_xattr_ops(ops);
     return ops;
 }
@@ -120,6 +121,7 @@ void Session::finish_requests()
 {
     frontend_->page_dropper.stop();
     frontend_->range_dropper.stop();
+    frontend_->filesystem->committer.discards.end_trims();
     wait_for_parked(*frontend_);
 }
 

@@ -2,6 +2,7 @@
 // mkfs.cowraid: makes a volume on devices or image files.
 #include <argp.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "base/print.h"
@@ -30,6 +31,7 @@ constexpr argp_option kOptions[] = {
     {"spare", kSpareKey, "DEVICE", 0,
      "hold the device in reserve: it takes the place of a member that fails; may be given several times", 0},
     {"force", 'f', nullptr, 0, "overwrite devices that hold something, wiping its signature", 0},
+    {"nodiscard", 'K', nullptr, 0, "do not discard the devices first: image files keep what they take", 0},
     {"quiet", 'q', nullptr, 0, "print errors only", 0},
     {"json", kJsonKey, nullptr, 0, "print one JSON object", 0},
     {},
@@ -56,6 +58,9 @@ error_t parse_option(int key, char* argument, argp_state* state)
         return 0;
     case 'f':
         arguments.force = true;
+        return 0;
+    case 'K':
+        arguments.nodiscard = true;
         return 0;
     case 'q':
         arguments.quiet = true;
@@ -143,6 +148,23 @@ void print_summary_json(const Made& made, const std::vector<std::string>& warnin
     print_json(out.get());
 }
 
+// A device that does not take it stays as it is.
+void discard_all(const std::vector<std::unique_ptr<BlockDevice>>& devices)
+{
+    constexpr uint64_t kPartBytes = kGiB;  // a signal ends the program in between
+    for (const std::unique_ptr<BlockDevice>& device : devices)
+        for (uint64_t offset = 0; offset < device->size_bytes() && device->discards(); offset += kPartBytes) {
+            IoRequest request{.kind = IoKind::kDiscard,
+                              .device = device.get(),
+                              .offset = {offset},
+                              .vectors = {},
+                              .discard_bytes = std::min(kPartBytes, device->size_bytes() - offset)};
+            run_io({&request, 1});
+            if (!request.result.ok())
+                break;
+        }
+}
+
 Result<Made> make(const MkfsArguments& arguments, MakeOptions options, std::vector<std::string>& warnings,
                   std::string& why)
 {
@@ -161,6 +183,10 @@ Result<Made> make(const MkfsArguments& arguments, MakeOptions options, std::vect
             made.sizes.push_back(device.size_bytes);
         CW_ASSIGN(auto member, make_device_from_fd(std::move(device.fd), device.path, {}, why));
         (spare ? spares : members).push_back(std::move(member));
+    }
+    if (!arguments.nodiscard) {
+        discard_all(members);
+        discard_all(spares);
     }
     CW_ASSIGN(made.result, make_volume(members, made.options, why, std::move(spares)));
     return made;

@@ -17,6 +17,7 @@ struct MkfsArguments {
     std::vector<std::string> devices, spares;
     std::optional<std::string> data_profile, metadata_profile, label, uuid, chunk_size;
     bool force = false;
+    bool nodiscard = false;
     bool quiet = false;
     OutputFormat format = OutputFormat::kText;
 };

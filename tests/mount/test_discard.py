@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: MIT
+"""fstrim, the discard option and mkfs: what is free goes back to where image files lie."""
+
+import fcntl
+import json
+import os
+import pwd
+import random
+import re
+import struct
+import subprocess
+
+import pytest
+
+from conftest import random_content, run, tool, wait_for
+
+MIB = 1 << 20
+FITRIM = 0xC0185879
+SETUPS = {"raid5": (4, "raid1", 4 / 3), "raid6": (5, "raid1c3", 5 / 3)}
+
+
+def taken(volume):
+    """Bytes of the images on their filesystem."""
+    return sum(os.stat(image).st_blocks * 512 for image in volume.images)
+
+
+def fill(volume, count, size):
+    """Random files; what they hold by name."""
+    content = {f"file{index}": random_content(size + random.randrange(-size // 4, size // 4))
+               for index in range(count)}
+    for name, data in content.items():
+        (volume.mount_point / name).write_bytes(data)
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    return content
+
+
+def delete_half(volume, content):
+    """Every other file; the bytes that they had."""
+    names = sorted(content)[::2]
+    gone = sum(len(content.pop(name)) for name in names)
+    for name in names:
+        os.unlink(volume.mount_point / name)
+    return gone
+
+
+def verify(volume, content):
+    """Read from members, not from caches."""
+    assert len(content) > 10
+    assert {entry.name for entry in os.scandir(volume.mount_point)} == set(content)
+    for name, data in content.items():
+        assert (volume.mount_point / name).read_bytes() == data, name
+
+
+def scrub_clean(volume):
+    status = json.loads(tool("cowraid", "scrub", "start", "-B", "--json", volume.mount_point).stdout)
+    text = json.dumps(status)
+    for word in ("repaired", "unrepaired", "lost", "adopted"):
+        found = [int(number) for number in re.findall(rf'"{word}[a-z_]*": (\d+)', text)]
+        assert not any(found), text
+    return status
+
+
+def discarded(volume):
+    status = json.loads(tool("cowraid", "status", "--json", volume.mount_point).stdout)
+    return int(re.search(r'"discarded_bytes": (\d+)', json.dumps(status)).group(1))
+
+
+def settle(volume):
+    """Until what was deleted is free."""
+    for _ in range(3):
+        tool("cowraid", "filesystem", "sync", volume.mount_point)
+
+
+@pytest.mark.parametrize("loops", [False, True], ids=["images", "loops"])
+@pytest.mark.parametrize("profile", SETUPS)
+def test_fstrim_returns_what_was_deleted(make_volume, profile, loops):
+    members, metadata, factor = SETUPS[profile]
+    volume = make_volume(member_count=members, member_mib=256, data=profile, metadata=metadata, loops=loops)
+    volume.make()
+    volume.mount(options="discard=off")
+    content = fill(volume, 40, 8 * MIB)
+    full = taken(volume)
+    gone = delete_half(volume, content)
+    settle(volume)
+    assert taken(volume) > full - gone * factor / 4  # nobody was told yet
+    told = run("fstrim", "-v", volume.mount_point).stdout
+    assert re.search(r"\d+ bytes\) trimmed", told), told
+    back = full - taken(volume)
+    print(f"{profile}: {full >> 20} MiB, {gone * factor / MIB:.0f} of them deleted, {back / MIB:.0f} back")
+    assert back > 0.95 * gone * factor
+    verify(volume, content)
+    scrub_clean(volume)
+    volume.unmount()
+    volume.check()
+    volume.drop_caches()
+    volume.mount(options="discard=off")
+    verify(volume, content)
+    # What was discarded is written again.
+    content.update({f"more{name}": data for name, data in list(content.items())})
+    for name, data in content.items():
+        (volume.mount_point / name).write_bytes(data)
+    settle(volume)
+    verify(volume, content)
+    scrub_clean(volume)
+    volume.unmount()
+    volume.check()
+
+
+def test_option_discards_without_being_asked(make_volume):
+    volume = make_volume(member_count=4, member_mib=256, data="raid5", metadata="raid1", loops=False)
+    volume.make()
+    volume.mount(options="discard=async,commit=1")
+    content = fill(volume, 24, 8 * MIB)
+    full = taken(volume)
+    gone = delete_half(volume, content)
+    wait_for(lambda: full - taken(volume) > gone, otherwise=lambda: f"{full - taken(volume)} of {gone}")
+    assert discarded(volume) > gone
+    verify(volume, content)
+    scrub_clean(volume)
+    # A remount changes it.
+    tool("mount.cowraid", volume.devices[0], volume.mount_point, "-o", "remount,nodiscard")
+    assert "discard=off" in tool("cowraid", "status", "--json", volume.mount_point).stdout
+
+
+def trim(descriptor, start=0, length=(1 << 64) - 1, least=0):
+    """The number of bytes, as FITRIM gives it."""
+    answer = fcntl.ioctl(descriptor, FITRIM, struct.pack("QQQ", start, length, least))
+    return struct.unpack("QQQ", answer)[1]
+
+
+def error_of(call, *arguments):
+    with pytest.raises(OSError) as caught:
+        call(*arguments)
+    return caught.value.errno
+
+
+def test_who_may_trim_what(make_volume):
+    volume = make_volume(member_count=3, member_mib=128, data="raid5", metadata="raid1", loops=False)
+    volume.make()
+    volume.mount(options="discard=off")
+    os.chmod(volume.mount_point, 0o755)
+    file = volume.mount_point / "file"
+    file.write_bytes(random_content(4 * MIB))
+    os.chmod(file, 0o644)
+    root = os.open(volume.mount_point, os.O_RDONLY | os.O_DIRECTORY)
+    assert trim(root) > 100 * MIB
+    assert trim(root, least=1 << 50) > 0  # slots of no group
+    assert trim(root, 0, 4096) == 0  # no group is there
+    assert error_of(trim, root, 0, 100) == 22
+    with open(file, "rb") as opened:
+        assert trim(opened.fileno()) > 0
+        assert error_of(fcntl.ioctl, opened.fileno(), 0x12345, 0) == 25
+    nobody = pwd.getpwnam("nobody").pw_uid
+    code = (f"import fcntl, os, struct; os.setuid({nobody}); fd = os.open('{file}', os.O_RDONLY)\n"
+            f"try: fcntl.ioctl(fd, {FITRIM}, struct.pack('QQQ', 0, 1 << 62, 0))\n"
+            "except OSError as error: print(error.errno)")
+    assert run("python3", "-c", code).stdout.strip() == "1"
+    os.close(root)
+    tool("mount.cowraid", volume.devices[0], volume.mount_point, "-o", "remount,ro")
+    with open(file, "rb") as opened:
+        assert error_of(trim, opened.fileno()) == 30
+
+
+def test_trim_goes_on_beside_writers(make_volume):
+    volume = make_volume(member_count=4, member_mib=256, data="raid5", metadata="raid1", loops=False)
+    volume.make()
+    volume.mount(options="discard=async,commit=1")
+    content = fill(volume, 30, 4 * MIB)
+    loop = f"for i in 1 2 3 4 5 6; do fstrim {volume.mount_point} || exit 1; done"
+    trims = subprocess.Popen(["sh", "-c", loop])
+    for round_ in range(6):
+        for name in sorted(content)[round_::3]:
+            content[name] = random_content(random.randrange(1, 6 * MIB))
+            (volume.mount_point / name).write_bytes(content[name])
+    assert trims.wait(timeout=300) == 0
+    verify(volume, content)
+    settle(volume)
+    run("fstrim", volume.mount_point)
+    scrub_clean(volume)
+    volume.unmount()
+    volume.check()
+    volume.drop_caches()
+    volume.mount()
+    verify(volume, content)
+
+
+def test_full_volume_has_all_its_room_beside_a_trim(make_volume):
+    volume = make_volume(member_count=4, member_mib=128, data="raid5", metadata="raid1", loops=False)
+    volume.make()
+    volume.mount(options="discard=async,commit=1")
+
+    def fill_up():
+        written = 0
+        with open(volume.mount_point / "all", "wb") as file:
+            try:
+                while True:
+                    written += file.write(random_content(MIB))
+                    file.flush()
+            except OSError as error:
+                assert error.errno == 28
+        os.unlink(volume.mount_point / "all")
+        settle(volume)
+        return written
+
+    alone = fill_up()
+    trims = subprocess.Popen(["sh", "-c", f"while :; do fstrim {volume.mount_point} || exit 1; done"])
+    try:
+        beside = fill_up()
+    finally:
+        trims.kill()
+        trims.wait()
+    print(f"{alone >> 20} MiB alone, {beside >> 20} MiB beside trims")
+    assert beside >= alone - 4 * MIB
+
+
+def test_mkfs_discards_unless_told_not_to(make_volume):
+    volume = make_volume(member_count=3, member_mib=64, data="raid5", metadata="raid1", loops=False)
+    for keeps in (True, False):
+        for image in volume.images:
+            with open(image, "r+b") as file:
+                for _ in range(64):
+                    file.write(random_content(MIB))
+                os.fsync(file.fileno())
+        assert taken(volume) >= 3 * 64 * MIB
+        volume.make("-f", *(["-K"] if keeps else []))
+        assert (taken(volume) >= 3 * 63 * MIB) == keeps
+        assert all(os.path.getsize(image) == 64 * MIB for image in volume.images)
+    volume.mount()
+    volume.unmount()
+    volume.check()
