@@ -60,6 +60,16 @@ bool InodeAttributes::is_regular() const
     return S_ISREG(mode);
 }
 
+bool InodeAttributes::immutable() const
+{
+    return (flags & kInodeImmutable) != 0;
+}
+
+bool InodeAttributes::fixed() const
+{
+    return (flags & (kInodeImmutable | kInodeAppend)) != 0;
+}
+
 ItemBytes encode_inode(const InodeAttributes& attributes)
 {
     DiskInode disk{};
@@ -106,10 +116,10 @@ Result<InodeAttributes> decode_inode(std::span<const std::byte> payload)
     attributes.flags = disk.flags;
     attributes.parent = disk.parent;
     constexpr uint32_t kSecond = 1000000000;
-    if (!known_type(attributes.mode) || attributes.size_bytes > INT64_MAX || attributes.flags != 0 ||
-        !valid_parent(attributes) || disk.accessed.nanoseconds >= kSecond ||
-        disk.modified.nanoseconds >= kSecond || disk.changed.nanoseconds >= kSecond ||
-        disk.created.nanoseconds >= kSecond)
+    if (!known_type(attributes.mode) || attributes.size_bytes > INT64_MAX ||
+        (attributes.flags & ~kInodeFlagsMask) != 0 || !valid_parent(attributes) ||
+        disk.accessed.nanoseconds >= kSecond || disk.modified.nanoseconds >= kSecond ||
+        disk.changed.nanoseconds >= kSecond || disk.created.nanoseconds >= kSecond)
         return Err::kCorrupt;
     return attributes;
 }

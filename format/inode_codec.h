@@ -28,6 +28,9 @@ struct InodeAttributes {
 
     [[nodiscard]] bool is_directory() const;
     [[nodiscard]] bool is_regular() const;
+    // By its flags. Both: kInodeImmutable or kInodeAppend.
+    [[nodiscard]] bool immutable() const;
+    [[nodiscard]] bool fixed() const;
 };
 
 ItemBytes encode_inode(const InodeAttributes& attributes);

@@ -39,8 +39,12 @@ TEST_CASE("an inode with flags nobody defined is refused")
 {
     InodeAttributes attributes = directory_attributes();
     CHECK(decoded(attributes) == Err::kOk);
-    attributes.flags = 1;
-    CHECK(decoded(attributes) == Err::kCorrupt);
+    attributes.flags = kInodeFlagsMask;
+    CHECK(decoded(attributes) == Err::kOk);
+    for (uint64_t flag = kInodeFlagsMask + 1; flag != 0; flag <<= 1) {
+        attributes.flags = flag | kInodeImmutable;
+        CHECK(decoded(attributes) == Err::kCorrupt);
+    }
 }
 
 TEST_CASE("a directory stands in an inode that can be one, nothing else in any")

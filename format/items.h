@@ -78,6 +78,14 @@ struct DiskInode {
 };
 static_assert(sizeof(DiskInode) == 160);
 
+// Of DiskInode.flags.
+inline constexpr uint64_t kInodeImmutable = 1;  // nothing of it changes, no name of it comes or goes
+inline constexpr uint64_t kInodeAppend = 2;  // content is only appended, names in it only come
+inline constexpr uint64_t kInodeNoDump = 4;  // programs that save files leave it out
+inline constexpr uint64_t kInodeNoAccessTime = 8;  // reading does not change the access time
+inline constexpr uint64_t kInodeFlagsMask = 15;  // flags that this version knows
+// 16 and 32 are taken for files that are to be compressed, and that are not to be.
+
 struct DiskLink {
     le64 parent;
     le64 cursor;  // of the parent's DiskDirent

@@ -98,6 +98,13 @@ void op_open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info)
 {
     Frontend& frontend = frontend_of(request);
     const InodeNumber inode = inode_of(frontend, node);
+    if ((info->flags & O_ACCMODE) != O_RDONLY)
+        if (const Status open = frontend.filesystem->names.check_open(
+                inode, (info->flags & O_APPEND) != 0 ? Names::OpenFor::kAppending : Names::OpenFor::kWriting);
+            !open.ok()) {
+            reply_status(request, open);
+            return;
+        }
     if ((info->flags & O_TRUNC) == 0) {
         answer_open(request, inode, *info);
         return;
@@ -317,8 +324,8 @@ Served WriteRequest::operator()() const
     }
     if (!direct && !data.empty())
         frontend.page_cache.note_written(inode, offset, data.size());
-    const auto written =
-        frontend.filesystem->files.write(inode, offset, std::as_bytes(data), {.append = false}, caller);
+    const auto written = frontend.filesystem->files.write(
+        inode, offset, std::as_bytes(data), {.append = false, .written_back = info.writepage != 0}, caller);
     after_change(frontend, inode, caller);
     if (!written.ok()) {
         const Served served = reply_status(request, written.status());

@@ -68,7 +68,108 @@ void trim(fuse_req_t request, std::span<const std::byte> in)
                                        new TrimReply(request, range));
 }
 
-void op_ioctl(fuse_req_t request, fuse_ino_t, unsigned command, void*, fuse_file_info*, unsigned flags,
+// What a flag is called by the two ways of asking for it.
+struct FlagName {
+    uint64_t flag;
+    uint32_t attribute, extended;
+};
+constexpr FlagName kFlagNames[] = {{kInodeImmutable, FS_IMMUTABLE_FL, FS_XFLAG_IMMUTABLE},
+                                   {kInodeAppend, FS_APPEND_FL, FS_XFLAG_APPEND},
+                                   {kInodeNoDump, FS_NODUMP_FL, FS_XFLAG_NODUMP},
+                                   {kInodeNoAccessTime, FS_NOATIME_FL, FS_XFLAG_NOATIME}};
+
+uint32_t named(uint64_t flags, uint32_t FlagName::*name)
+{
+    uint32_t out = 0;
+    for (const FlagName& one : kFlagNames)
+        out |= (flags & one.flag) != 0 ? one.*name : 0;
+    return out;
+}
+
+// kUnsupported: one has no such name.
+Result<uint64_t> flags_of(uint32_t names, uint32_t FlagName::*name)
+{
+    uint64_t flags = 0;
+    for (const FlagName& one : kFlagNames) {
+        flags |= (names & one.*name) != 0 ? one.flag : 0;
+        names &= ~(one.*name);
+    }
+    if (names != 0)
+        return Err::kUnsupported;
+    return flags;
+}
+
+template <typename Answer> void reply_flags(fuse_req_t request, const Result<uint64_t>& flags)
+{
+    if (!flags.ok()) {
+        reply_status(request, flags.status());
+        return;
+    }
+    Answer answer{};
+    if constexpr (sizeof answer == sizeof(uint32_t))
+        answer = named(*flags, &FlagName::attribute);
+    else
+        answer.fsx_xflags = named(*flags, &FlagName::extended);
+    fuse_reply_ioctl(request, 0, &answer, sizeof answer);
+}
+
+void set_flags(fuse_req_t request, fuse_ino_t node, const Result<uint64_t>& flags)
+{
+    if (!flags.ok()) {
+        reply_status(request, flags.status());
+        return;
+    }
+    serve(request, [=, wanted = *flags, caller = caller_of(request)] {
+        const Status status = filesystem_of(request).names.set_flags(inode_of(request, node), wanted, caller);
+        if (!status.ok())
+            return reply_status(request, status);
+        fuse_reply_ioctl(request, 0, nullptr, 0);
+        return Served::kAnswered;
+    });
+}
+
+// What else can be said so is not had here.
+Result<uint64_t> flags_of(const fsxattr& extended)
+{
+    if (extended.fsx_extsize != 0 || extended.fsx_projid != 0 || extended.fsx_cowextsize != 0)
+        return Err::kUnsupported;
+    return flags_of(extended.fsx_xflags & ~uint32_t{FS_XFLAG_HASATTR}, &FlagName::extended);
+}
+
+template <typename Value> bool read_value(std::span<const std::byte> in, Value& value)
+{
+    if (in.size() != sizeof value)
+        return false;
+    std::memcpy(&value, in.data(), sizeof value);
+    return true;
+}
+
+// The kernel asks for flags by these for statx(2), chattr(1) and the like since Linux 5.13.
+bool answer_flags(fuse_req_t request, fuse_ino_t node, unsigned command, std::span<const std::byte> in)
+{
+    Names& names = filesystem_of(request).names;
+    uint32_t attribute = 0;
+    fsxattr extended;
+    switch (command) {
+    case FS_IOC_GETFLAGS:
+        reply_flags<uint32_t>(request, names.get_flags(inode_of(request, node)));
+        return true;
+    case FS_IOC_FSGETXATTR:
+        reply_flags<fsxattr>(request, names.get_flags(inode_of(request, node)));
+        return true;
+    case FS_IOC_SETFLAGS:
+        set_flags(request, node,
+                  read_value(in, attribute) ? flags_of(attribute, &FlagName::attribute) : Err::kInvalid);
+        return true;
+    case FS_IOC_FSSETXATTR:
+        set_flags(request, node, read_value(in, extended) ? flags_of(extended) : Err::kInvalid);
+        return true;
+    default:
+        return false;
+    }
+}
+
+void op_ioctl(fuse_req_t request, fuse_ino_t node, unsigned command, void*, fuse_file_info*, unsigned flags,
               const void* in, size_t in_bytes, size_t)
 {
     const std::span bytes(static_cast<const std::byte*>(in), in_bytes);
@@ -76,7 +177,7 @@ void op_ioctl(fuse_req_t request, fuse_ino_t, unsigned command, void*, fuse_file
         fuse_reply_err(request, ENOTTY);
     else if (command == FITRIM)
         trim(request, bytes);
-    else
+    else if (!answer_flags(request, node, command, bytes))
         fuse_reply_err(request, ENOTTY);
 }
 

@@ -305,6 +305,8 @@ Result<std::unique_ptr<LongChange>> Files::begin_allocate_range(InodeNumber numb
         MutexLock lock(inode->mutex);
         if (!inode->attributes.is_regular())
             return inode->attributes.is_directory() ? Err::kIsDirectory : Err::kInvalid;
+        if (inode->attributes.immutable() || (inode->attributes.fixed() && action != 0))
+            return Err::kNotPermitted;
     }
     return std::unique_ptr<LongChange>(
         std::make_unique<RangeChange>(*this, std::move(inode), mode, offset, offset + length, caller));

@@ -269,6 +269,8 @@ Result<size_t> Files::write(InodeNumber number, uint64_t offset, std::span<const
         MutexLock lock(inode->mutex);
         if (!inode->attributes.is_regular())
             return inode->attributes.is_directory() ? Err::kIsDirectory : Err::kInvalid;
+        if (inode->attributes.immutable() && !how.written_back)
+            return Err::kNotPermitted;
         if (how.append)
             write.offset = inode->attributes.size_bytes;
         write.in_place = !data.empty() && all_dirty(*inode, write);

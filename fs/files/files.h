@@ -50,6 +50,7 @@ struct Files {
     // options.append the offset is the end of file.
     struct WriteHow {
         bool append = false;
+        bool written_back = false;  // by the kernel: stored by programs before a flag forbade it
     };
     Result<size_t> write(InodeNumber inode, uint64_t offset, std::span<const std::byte> data,
                          const WriteHow& how, const Caller& caller);

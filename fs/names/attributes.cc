@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "format/items.h"
 #include "fs/files/file_blocks.h"
 #include "fs/names/inode_use.h"
 #include "fs/names/names.h"
@@ -34,7 +35,17 @@ Status check_request(Inode& inode, const SetAttributes& change)
         return Err::kIsDirectory;
     if (!inode.attributes.is_regular())
         return Err::kInvalid;
+    if (inode.attributes.fixed())
+        return Err::kNotPermitted;
     return *change.size_bytes > INT64_MAX ? Err::kFileTooBig : Err::kOk;
+}
+
+// "Now" as a time is what reading and writing stamp, too.
+bool allowed_by_flags(const InodeAttributes& attributes, const SetAttributes& change)
+{
+    const bool stamps_only =
+        !change.mode && !change.uid && !change.gid && !change.accessed && !change.modified;
+    return !attributes.immutable() && (!attributes.fixed() || stamps_only);
 }
 
 bool asks_for_more_than_size(const SetAttributes& change)
@@ -110,9 +121,11 @@ Result<Attributes> apply_locked(Store& store, Operation& op, Inode& inode, const
 {
     if (inode.removed)
         return Err::kStale;
+    InodeAttributes& attributes = inode.attributes;
+    if (!allowed_by_flags(attributes, change))
+        return Err::kNotPermitted;
     if (change.mode)
         CW_TRY(change_acl(store, op, inode, *change.mode));
-    InodeAttributes& attributes = inode.attributes;
     change_owner(attributes, change, caller);
     if (change.mode)
         attributes.mode = (attributes.mode & ~kModeBits) | (*change.mode & kModeBits);
@@ -210,7 +223,8 @@ void Names::note_access(InodeNumber inode)
     {
         MutexLock lock(use->mutex);
         const bool counts = store.live.directory_times || !use->attributes.is_directory();
-        if (!counts || !access_is_news(use->attributes, now, rule))
+        if (!counts || (use->attributes.flags & kInodeNoAccessTime) != 0 ||
+            !access_is_news(use->attributes, now, rule))
             return;
     }
     // An access time that cannot be stored is no reason to fail a read.

@@ -87,10 +87,12 @@ Result<DirentSlot> find_place(Store& store, const Inode& directory, const NewNod
     if (directory.removed || directory.attributes.link_count == 0)
         return Err::kNotFound;
     if (node.name.empty())
-        return DirentSlot();
+        return directory.attributes.immutable() ? Result<DirentSlot>(Err::kNotPermitted) : DirentSlot();
     CW_ASSIGN(DirentSlot slot, find_name(store, directory.number, node.name));
     if (slot.found)
         return Err::kExists;
+    if (directory.attributes.immutable())
+        return Err::kNotPermitted;
     if (slot.free_cursor == 0)
         return Err::kNoSpace;
     if (S_ISDIR(node.mode) && directory.attributes.link_count == UINT32_MAX)
@@ -123,6 +125,7 @@ Status add_child(Store& store, Operation& op, Inode& directory, const NewNode& n
         CW_ASSIGN(inherited, find_acl(store, directory, kDefaultAclName));
     }
     inherit_group(directory.attributes, child.attributes);
+    child.attributes.flags = directory.attributes.flags & (kInodeNoDump | kInodeNoAccessTime);
     inherit_rights(store, op, child, std::move(inherited), umask);
     child.attributes.generation = op.transaction().id.value;
     child.attributes.size_bytes = node.symlink_target.size();

@@ -24,6 +24,8 @@ Status add_link(Store& store, Operation& op, Inode& directory, std::string_view 
     CW_ASSIGN(const DirentSlot slot, find_name(store, directory.number, name));
     if (slot.found)
         return Err::kExists;
+    if (directory.attributes.immutable() || inode.attributes.fixed())
+        return Err::kNotPermitted;
     if (slot.free_cursor == 0)
         return Err::kNoSpace;
     const timespec now = current_time();

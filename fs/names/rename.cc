@@ -127,6 +127,19 @@ Result<bool> still_means(Store& store, Place& place)
     return !place.inode->removed && place.slot.entry.inode == place.inode->number;
 }
 
+// By the flags of the inodes. Requires the locks.
+Status check_flags(const Place& place)
+{
+    place.directory->mutex.assert_held();
+    if (place.directory->attributes.immutable())
+        return Err::kNotPermitted;
+    if (!place.slot.found)
+        return {};
+    place.inode->mutex.assert_held();
+    const bool goes = !place.directory->attributes.fixed() && !place.inode->attributes.fixed();
+    return goes ? Err::kOk : Err::kNotPermitted;
+}
+
 // Lets the name at `place` mean `inode`, which had the name `old`.
 void point(Operation& op, const Place& place, uint64_t cursor, const Inode& inode, const Dirent& old)
 {
@@ -244,6 +257,8 @@ Result<RenameOutcome> carry_out(Names& names, Operation& op, Rename& rename, uin
     if (!from_same || !to_same)
         return RenameOutcome::kChanged;
     CW_TRY(check_entries(names.store, rename));
+    CW_TRY(check_flags(rename.from));
+    CW_TRY(check_flags(rename.to));
     Result<RenameOutcome> outcome = rename.exchange ? exchange_names(op, rename) : move_name(op, rename);
     if (rename.moves_directory())
         ++names.directory_moves;

@@ -25,6 +25,8 @@ Result<UnlinkOutcome> take_name(Store& store, Operation& op, Inode& directory, c
         return Err::kNotFound;
     if (slot.entry.inode != inode.number || inode.removed)
         return UnlinkOutcome::kChanged;
+    if (directory.attributes.fixed() || inode.attributes.fixed())
+        return Err::kNotPermitted;
     if (inode.attributes.is_directory()) {
         CW_TRY(expect_empty(store, inode.number));
         drop_subdirectory(directory);
@@ -36,6 +38,17 @@ Result<UnlinkOutcome> take_name(Store& store, Operation& op, Inode& directory, c
     touch_directory(directory, now);
     store_inode(op, directory);
     return last ? UnlinkOutcome::kLastName : UnlinkOutcome::kDone;
+}
+
+// By their flags. No locks held: final only when they are.
+Status check_flags(const InodeUse& directory, const InodeUse& inode)
+{
+    for (const InodeUse* use : {&directory, &inode}) {
+        MutexLock lock((*use)->mutex);
+        if ((*use)->attributes.fixed())
+            return Err::kNotPermitted;
+    }
+    return {};
 }
 
 // Of the inode that the name means now. Looks without locks, so that the nodes which the change will need
@@ -56,6 +69,7 @@ Status remove_name(Names& names, InodeNumber parent, std::string_view name, uint
     CW_ASSIGN(const InodeUse directory, use_directory(names, parent));
     while (true) {
         CW_ASSIGN(const NamedInode named, resolve_name(names, parent, name));
+        CW_TRY(check_flags(directory, named.inode));
         CW_TRY(check_type(names.store, named.entry, wanted_type));
         Operation op(names.store);
         CW_TRY(op.begin(Operation::Kind::kShrink, 5));

@@ -202,6 +202,8 @@ Status Names::set_xattr(InodeNumber inode, std::string_view name, std::span<cons
     MutexLock lock(use->mutex);
     if (use->removed)
         return Err::kStale;
+    if (use->attributes.fixed())
+        return Err::kNotPermitted;
     CW_ASSIGN(const XattrSlot slot, find_writable(store, inode, name, flags, parts.size()));
     if (acl.permissions) {
         uint32_t& mode = use->attributes.mode;
@@ -264,6 +266,8 @@ Status Names::remove_xattr(InodeNumber inode, std::string_view name)
     MutexLock lock(use->mutex);
     if (use->removed)
         return Err::kStale;
+    if (use->attributes.fixed())
+        return Err::kNotPermitted;
     CW_ASSIGN(const XattrSlot slot, find_present(store, inode, name));
     put_xattr(store, op, *use, name, slot, {});
     stamp_change(op, *use);

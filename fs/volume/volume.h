@@ -118,6 +118,12 @@ public:
     void keep_rights() { wants_rights_.store(true, std::memory_order_relaxed); }
     // Of dropped data groups whose slots return with the next commit.
     [[nodiscard]] uint64_t dropped_blocks() const;
+    // The superblock of the next commit has these incompatible features, too. True: the last one has them, or
+    // another has asked.
+    bool need_features(uint64_t features)
+    {
+        return (needed_features_.fetch_or(features) & features) == features;
+    }
     // Blocks that unallocated slots could still hold as `content`; as data, beside what is kept for metadata.
     // kPresentFirst, as data: at most what kAll says. A failure changes nothing of that.
     [[nodiscard]] uint64_t potential_blocks(uint32_t content,
@@ -525,6 +531,7 @@ private:
     // What the incompatible features of next_ say.
     std::atomic<bool> may_have_moved_blocks_{false}, may_have_frames_{false};
     std::atomic<bool> keeps_rights_{false}, wants_rights_{false};  // what committed_ and next_ say, or will
+    std::atomic<uint64_t> needed_features_{0};
     std::atomic<uint64_t> generation_{0}, log_epoch_{0};  // of committed_
     std::atomic<bool> has_caught_up_{false};  // caught_up_, or flushed
 

@@ -133,6 +133,7 @@ Status Volume::write_superblock(Generation generation, const BlockRef& root)
 {
     next_.generation = generation;
     next_.root = root;
+    next_.incompat_features |= needed_features_;
     note_member_states(generation);
     CW_TRY(write_to_new_members());
     CW_TRY(write_to_successor());

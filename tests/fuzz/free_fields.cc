@@ -101,6 +101,7 @@ constexpr FreeField kFreeFields[] = {
     {"DiskInode", "created.seconds", "a time"},
     {"DiskInode", "created.nanoseconds", "a time"},
     {"DiskInode", "next_link_sequence", "any above the numbers given"},
+    {"DiskInode", "flags", "what may be done with it"},
     {"DiskInode", "parent", "of a removed directory"},
     {"DiskInode", "reserved", "ignored"},
     {"DiskExtent", "generation", "a label"},

@@ -28,6 +28,8 @@ private:
         ++result.calls;
         if (status.ok())
             return true;
+        if (status.err() == Err::kNotPermitted)
+            return false;  // by flags of an inode: no fault
         ++result.errors;
         if (result.first_error.empty())
             result.first_error = std::string(what) + ": " + err_text(status.err());

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+// Flags of inodes: what chattr(1) sets. The kernel does not know them; who changes an inode asks.
+#include "format/feature_table.h"
+#include "format/items.h"
+#include "fs/names/inode_use.h"
+#include "fs/names/names.h"
+
+namespace cowraid {
+
+Result<uint64_t> Names::get_flags(InodeNumber inode)
+{
+    CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
+    MutexLock lock(use->mutex);
+    return use->attributes.flags;
+}
+
+Status Names::set_flags(InodeNumber inode, uint64_t flags, const Caller& caller)
+{
+    if ((flags & ~kInodeFlagsMask) != 0)
+        return Err::kUnsupported;
+    CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
+    Operation op(store);
+    CW_TRY(op.begin(Operation::Kind::kGrow, 1));
+    MutexLock lock(use->mutex);
+    if (use->removed)
+        return Err::kStale;
+    InodeAttributes& attributes = use->attributes;
+    const uint64_t changed = attributes.flags ^ flags;
+    const bool privileged = (changed & (kInodeImmutable | kInodeAppend)) != 0;
+    if (caller.uid != 0 && (privileged || caller.uid != attributes.uid))
+        return Err::kNotPermitted;
+    if (changed == 0)
+        return {};
+    // A record of the fsync log would come before the superblock that says so.
+    if (!store.volume.need_features(feature_bit("inode_flags")))
+        op.transaction().loggable = false;
+    attributes.flags = flags;
+    attributes.changed = current_time();
+    store_inode(op, *use);
+    return {};
+}
+
+Status Names::check_open(InodeNumber inode, OpenFor what)
+{
+    CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
+    MutexLock lock(use->mutex);
+    const bool allowed =
+        !use->attributes.immutable() && (!use->attributes.fixed() || what == OpenFor::kAppending);
+    return allowed ? Err::kOk : Err::kNotPermitted;
+}
+
+}  // namespace cowraid
