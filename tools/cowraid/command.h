@@ -67,6 +67,10 @@ int command_balance_cancel(int argc, char** argv, CommandOptions options);
 int command_replace_start(int argc, char** argv, CommandOptions options);
 int command_replace_status(int argc, char** argv, CommandOptions options);
 int command_replace_cancel(int argc, char** argv, CommandOptions options);
+int command_dump_super(int argc, char** argv, CommandOptions options);
+int command_dump_tree(int argc, char** argv, CommandOptions options);
+int command_inspect_verify(int argc, char** argv, CommandOptions options);
+int command_extents(int argc, char** argv, CommandOptions options);
 int command_bench_raid56(int argc, char** argv, CommandOptions options);
 
 // What a command takes beside the options of all (--json, -b, --si), which fill CommandOptions. Its --help

@@ -54,6 +54,10 @@ constexpr Command kCommands[] = {
     {"replace", "start", "put a new device in the place of a member", command_replace_start},
     {"replace", "status", "how far members are copied or filled", command_replace_status},
     {"replace", "cancel", "leave a member in its place that is being replaced", command_replace_cancel},
+    {"inspect", "dump-super", "the superblock of a device as text", command_dump_super},
+    {"inspect", "dump-tree", "the trees of an unmounted volume as text", command_dump_tree},
+    {"inspect", "verify", "check without reading file data and parity", command_inspect_verify},
+    {"inspect", "extents", "where the data of a file lies", command_extents},
     {"bench", "raid56", "drive the RAID5/6 array without a filesystem", command_bench_raid56},
     {nullptr, "check", "verify an unmounted volume, change nothing", command_check},
 };

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "control/damage_json.h"
+#include "control/extents_json.h"
 #include "control/layout_json.h"
 #include "device/open_member.h"
 #include "fs/make_volume.h"
@@ -23,6 +24,7 @@ const VolumeControl::Command VolumeControl::kCommands[] = {
     {"status", true, false, &VolumeControl::status},
     {"layout", true, false, &VolumeControl::layout},
     {"stripe-layout", true, true, &VolumeControl::layout},
+    {"extents", true, true, &VolumeControl::extents},
     {"sync", true, true, &VolumeControl::sync},
     {"stats-reset", true, true, &VolumeControl::stats_reset},
     {"remount", true, true, &VolumeControl::remount},
@@ -198,6 +200,23 @@ Status VolumeControl::layout(ControlRequest& request, ControlAnswer& answer, std
     const bool stripes = request.command == "stripe-layout";
     answer.result = encode_layout(
         volume_layout(filesystem_, from, stripes ? Occupancy::kStripes : Occupancy::kGroups, kItemsAtOnce));
+    return {};
+}
+
+Status VolumeControl::extents(ControlRequest& request, ControlAnswer& answer, std::string& why)
+{
+    constexpr size_t kExtentsAtOnce = 4096;
+    const InodeNumber inode{json_get_integer(request.body.get(), "inode")};
+    const uint64_t from = json_get_integer(request.body.get(), "from_block");
+    // What is in memory has no place yet.
+    if (from == 0 && filesystem_.store.service.writing())
+        CW_TRY(filesystem_.committer.sync());
+    const auto extents = list_file_extents(filesystem_, inode, from, kExtentsAtOnce);
+    if (!extents.ok()) {
+        why = std::string("the extents of this file cannot be had: ") + err_text(extents.err());
+        return extents.status();
+    }
+    answer.result = encode_file_extents(*extents);
     return {};
 }
 

@@ -68,6 +68,7 @@ private:
     Status info(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status status(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status layout(ControlRequest& request, ControlAnswer& answer, std::string& why);
+    Status extents(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status sync(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status stats_reset(ControlRequest& request, ControlAnswer& answer, std::string& why);
     Status remount(ControlRequest& request, ControlAnswer& answer, std::string& why);

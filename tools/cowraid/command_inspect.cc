@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: MIT
+// cowraid inspect: what is on members, and where files lie
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cinttypes>
+#include <cstring>
+#include <optional>
+
+#include "base/print.h"
+#include "control/extents_json.h"
+#include "control/volume_json.h"
+#include "device/open_member.h"
+#include "device/superblock_store.h"
+#include "format/to_text.h"
+#include "tools/cowraid/command.h"
+#include "tools/cowraid/load_report.h"
+#include "tools/cowraid/mounted_command.h"
+#include "tools/cowraid/tree_dump.h"
+
+namespace cowraid {
+
+namespace {
+
+struct InspectArguments {
+    CommandOptions common;
+    bool all = false;
+    bool headers = false;
+    std::string tree;
+};
+
+error_t parse_inspect_option(int key, char* text, argp_state* state)
+{
+    auto& arguments = *static_cast<InspectArguments*>(state->input);
+    if (key == 't') {
+        arguments.tree = text;
+        return 0;
+    }
+    return parse_flags(key, state, arguments.common, {{'a', &arguments.all}, {'n', &arguments.headers}});
+}
+
+// --- dump-super ---
+
+constexpr argp_option kSuperOptions[] = {
+    {"all", 'a', nullptr, 0, "every slot of both rings, not the newest superblock alone", 0},
+    {},
+};
+
+struct SuperblockSlot {
+    uint32_t ring = 0, slot = 0;
+    DeviceOffset offset;
+    Err err = Err::kOk;
+    std::optional<Superblock> superblock;  // with kOk
+};
+
+std::vector<SuperblockSlot> read_slots(BlockDevice& device)
+{
+    std::vector<SuperblockSlot> slots;
+    AlignedBuffer buffer(kSuperblockSlotBytes);
+    for (uint32_t ring = 0; ring < kSuperblockRingCount; ++ring)
+        for (uint32_t slot = 0; slot < kSuperblockSlotCount; ++slot) {
+            const DeviceOffset offset{kSuperblockRingOffset[ring] + uint64_t{slot} * kSuperblockSlotBytes};
+            SuperblockSlot& here = slots.emplace_back();
+            here = {.ring = ring, .slot = slot, .offset = offset, .superblock = {}};
+            here.err = read_device(device, offset, buffer.span()).err();
+            if (here.err != Err::kOk)
+                continue;
+            Result<Superblock> superblock = decode_superblock(buffer.span());
+            here.err = superblock.err();
+            if (superblock.ok())
+                here.superblock = superblock.take();
+        }
+    return slots;
+}
+
+// The newest one alone, and what cannot be read or decoded, unless all are wanted.
+std::vector<SuperblockSlot> chosen_slots(std::vector<SuperblockSlot> slots, bool all)
+{
+    if (all)
+        return slots;
+    const SuperblockSlot* newest = nullptr;
+    for (const SuperblockSlot& slot : slots)
+        if (slot.superblock &&
+            (newest == nullptr || newest->superblock->generation < slot.superblock->generation))
+            newest = &slot;
+    return newest == nullptr ? std::vector<SuperblockSlot>() : std::vector<SuperblockSlot>(1, *newest);
+}
+
+const char* state_of(const SuperblockSlot& slot)
+{
+    switch (slot.err) {
+    case Err::kOk:
+        return "valid";
+    case Err::kNotFound:
+        return "no superblock";
+    case Err::kCorrupt:
+        return "damaged";
+    case Err::kUnsupported:
+        return "of another format";
+    default:
+        return "cannot be read";
+    }
+}
+
+void print_slots(const std::string& path, const std::vector<SuperblockSlot>& slots)
+{
+    print_line(stdout, "device %s", path.c_str());
+    for (const SuperblockSlot& slot : slots) {
+        print_line(stdout, "ring %u slot %u offset %" PRIu64 ": %s", slot.ring, slot.slot, slot.offset.value,
+                   state_of(slot));
+        if (slot.superblock)
+            print_lines(to_text(*slot.superblock));
+    }
+}
+
+Json encode_slots(const std::string& path, const std::vector<SuperblockSlot>& slots)
+{
+    Json out = json_make_object();
+    json_put_text(out.get(), "path", path);
+    Json list = json_make_array();
+    for (const SuperblockSlot& slot : slots) {
+        Json line = json_make_object();
+        json_put_integer(line.get(), "ring", slot.ring);
+        json_put_integer(line.get(), "slot", slot.slot);
+        json_put_integer(line.get(), "device_offset", slot.offset.value);
+        json_put_text(line.get(), "state", state_of(slot));
+        if (slot.superblock) {
+            json_put_integer(line.get(), "generation", slot.superblock->generation.value);
+            json_put_integer(line.get(), "member", slot.superblock->member_id.value);
+            json_put_text(line.get(), "uuid", uuid_text(slot.superblock->volume_uuid));
+            json_put_text(line.get(), "text", to_text(*slot.superblock));
+        }
+        json_array_append_new(list.get(), line.release());
+    }
+    json_put(out.get(), "slots", std::move(list));
+    return out;
+}
+
+// --- dump-tree ---
+
+constexpr argp_option kTreeOptions[] = {
+    {"tree", 't', "NAME", 0, "this tree only: root, checksum, free-space, remap or file", 0},
+    {"nodes", 'n', nullptr, 0, "a line for each node, without items", 0},
+    {},
+};
+
+Status dump_volume(const InspectArguments& arguments, std::string& why)
+{
+    CW_ASSIGN(const VolumeMembers members, find_unmounted(arguments.common.operands, Mounted::kRefused,
+                                                          ", its trees change while they are read", why));
+    std::vector<std::string> warnings;
+    CW_ASSIGN(auto devices, open_member_devices(members, MemberAccess::kLook, warnings, why));
+    for (const std::string& warning : warnings)
+        print_warning(kProgram, warning);
+    CW_ASSIGN(Assembly assembly, assemble(std::move(devices), why, lenient_assembly(members)));
+    MountOptions options;
+    options.read_only = options.degraded = options.rescue = true;
+    CW_ASSIGN(const std::unique_ptr<Volume> volume, Volume::open(std::move(assembly), options, why));
+    const Status dumped =
+        dump_trees(*volume, {.tree = arguments.tree, .headers_only = arguments.headers}, stdout);
+    if (!dumped.ok())
+        why = "there is no tree " + quoted(arguments.tree);
+    return dumped;
+}
+
+// --- extents ---
+
+Result<ControlClient> daemon_of_file(const std::string& path, struct stat& info, std::string& why)
+{
+    if (stat(path.c_str(), &info) != 0) {
+        why = path + ": " + strerror(errno);
+        return Err::kNotFound;
+    }
+    if (!S_ISREG(info.st_mode)) {
+        why = path + " is no regular file";
+        return Err::kInvalid;
+    }
+    const std::string device = device_text(info);
+    for (const MountedVolume& mounted : list_mounted_volumes())
+        if (mounted.device == device)
+            return connect_target({.uuid = mounted.uuid, .mounted = true, .members = {}, .named_device = {}},
+                                  why);
+    why = path + " is on no mounted volume whose daemon can be asked";
+    return Err::kNotFound;
+}
+
+// What is in memory is committed first.
+Result<FileExtents> ask_extents(const std::string& path, std::string& why)
+{
+    struct stat info { };
+    CW_ASSIGN(ControlClient client, daemon_of_file(path, info, why));
+    FileExtents all;
+    do {
+        const Json request = json_make_object();
+        json_put_integer(request.get(), "inode", info.st_ino);
+        json_put_integer(request.get(), "from_block", all.next_block);
+        CW_ASSIGN(const Json answer, client.call("extents", request.get(), why));
+        Result<FileExtents> part = decode_file_extents(answer.get());
+        if (!part.ok()) {
+            why = "the daemon answers in another format; is it of another version?";
+            return part.err();
+        }
+        all.size_bytes = part->size_bytes;
+        all.next_block = part->next_block;
+        std::move(part->extents.begin(), part->extents.end(), std::back_inserter(all.extents));
+    } while (all.next_block != 0);
+    return all;
+}
+
+std::string places_text(const ListedExtent& extent)
+{
+    std::string text;
+    for (const MemberPart& place : extent.places)
+        text += (text.empty() ? "" : ", ") + std::string("member ") + std::to_string(place.member.value) +
+                " at " + std::to_string(place.offset.value);
+    return text;
+}
+
+void print_extents(const FileExtents& extents)
+{
+    print_line(stdout, "%14s %14s %14s %20s  %s", "offset", "bytes", "stored", "address", "first block");
+    for (const ListedExtent& extent : extents.extents) {
+        const std::string moved = extent.logical == extent.physical
+                                      ? ""
+                                      : " (moved from " + std::to_string(extent.logical.value) + ")";
+        if (extent.reserved)
+            print_line(stdout, "%14" PRIu64 " %14" PRIu64 " %14" PRIu64 " %20s  reserved", extent.offset,
+                       extent.bytes, extent.stored_bytes, "-");
+        else
+            print_line(stdout, "%14" PRIu64 " %14" PRIu64 " %14" PRIu64 " %20" PRIu64 "  %s%s%s",
+                       extent.offset, extent.bytes, extent.stored_bytes, extent.physical.value,
+                       places_text(extent).c_str(), extent.compressed ? " (compressed)" : "", moved.c_str());
+    }
+    print_line(stdout, "%s", count_text(extents.extents.size(), "extent").c_str());
+}
+
+}  // namespace
+
+int command_dump_super(int argc, char** argv, CommandOptions common)
+{
+    InspectArguments arguments{.common = std::move(common), .tree = {}};
+    if (!parse_command(argc, argv,
+                       {kSuperOptions, parse_inspect_option, "DEVICE...",
+                        "Print the superblock of each DEVICE, which may be in use."},
+                       &arguments))
+        return kExitUsage;
+    if (arguments.common.operands.empty()) {
+        print_error(kProgram, arguments.common.format, Err::kInvalid, "name a device");
+        return kExitUsage;
+    }
+    Json out = json_with_schema("inspect-super");
+    Json devices = json_make_array();
+    for (const std::string& path : arguments.common.operands) {
+        std::string why;
+        const auto device = open_member(path, {.read_only = true, .exclusive = false}, why);
+        if (!device.ok())
+            return command_failed(arguments.common, device.err(), why);
+        const std::vector<SuperblockSlot> slots = chosen_slots(read_slots(**device), arguments.all);
+        if (slots.empty())
+            return command_failed(arguments.common, Err::kNotFound,
+                                  path + " has no superblock of cowraid; --all tells of each slot");
+        if (arguments.common.format == OutputFormat::kJson)
+            json_array_append_new(devices.get(), encode_slots(path, slots).release());
+        else
+            print_slots(path, slots);
+    }
+    json_put(out.get(), "devices", std::move(devices));
+    if (arguments.common.format == OutputFormat::kJson)
+        print_json(out.get());
+    return kExitOk;
+}
+
+int command_dump_tree(int argc, char** argv, CommandOptions common)
+{
+    InspectArguments arguments{.common = std::move(common), .tree = {}};
+    if (!parse_command(argc, argv,
+                       {kTreeOptions, parse_inspect_option, "MEMBER...|LABEL|UUID",
+                        "Print the trees of an unmounted volume, node by node. Changes nothing. A node that "
+                        "cannot be read is named, and the others follow. What records of the fsync log hold "
+                        "is not in the trees."},
+                       &arguments))
+        return kExitUsage;
+    if (arguments.common.operands.empty() || arguments.common.format == OutputFormat::kJson) {
+        print_error(kProgram, arguments.common.format, Err::kInvalid,
+                    arguments.common.operands.empty() ? "name a volume" : "trees are printed as text only");
+        return kExitUsage;
+    }
+    std::string why;
+    const Status status = dump_volume(arguments, why);
+    return status.ok() ? kExitOk : command_failed(arguments.common, status.err(), why);
+}
+
+int command_inspect_verify(int argc, char** argv, CommandOptions options)
+{
+    char trees_only[] = "--trees-only";
+    std::vector<char*> words(argv, argv + argc);
+    words.insert(words.begin() + 1, trees_only);
+    words.push_back(nullptr);
+    return command_check(argc + 1, words.data(), std::move(options));
+}
+
+int command_extents(int argc, char** argv, CommandOptions options)
+{
+    if (!parse_common(
+            argc, argv, "FILE",
+            "Print the extents of a file of a mounted volume: offset and length in the file, volume "
+            "address, and where the first block lies on members. What is in memory is stored first.",
+            options) ||
+        !has_one_operand(options, "a file"))
+        return kExitUsage;
+    std::string why;
+    const auto extents = ask_extents(options.operands.front(), why);
+    if (!extents.ok())
+        return command_failed(options, extents.err(), why);
+    if (options.format == OutputFormat::kJson)
+        print_json(encode_file_extents(*extents).get());
+    else
+        print_extents(*extents);
+    return kExitOk;
+}
+
+}  // namespace cowraid
