@@ -83,8 +83,10 @@ inline constexpr uint64_t kInodeImmutable = 1;  // nothing of it changes, no nam
 inline constexpr uint64_t kInodeAppend = 2;  // content is only appended, names in it only come
 inline constexpr uint64_t kInodeNoDump = 4;  // programs that save files leave it out
 inline constexpr uint64_t kInodeNoAccessTime = 8;  // reading does not change the access time
-inline constexpr uint64_t kInodeFlagsMask = 15;  // flags that this version knows
-// 16 and 32 are taken for files that are to be compressed, and that are not to be.
+// What is written to the file is compressed, or is not, whatever the mount says. At most one of them.
+inline constexpr uint64_t kInodeCompress = 16;
+inline constexpr uint64_t kInodeNoCompress = 32;
+inline constexpr uint64_t kInodeFlagsMask = 63;  // flags that this version knows
 
 struct DiskLink {
     le64 parent;

@@ -210,7 +210,8 @@ TEST_CASE("text: one line per item, every number in it")
     std::memset(&extent, 0, sizeof extent);
     extent.kind = 2;
     extent.block_count = 9;
-    CHECK(to_text(extent) == "kind 2 address 0 generation 0 blocks 9 stored 0 compression 0 from 0");
+    CHECK(to_text(extent) ==
+          "kind 2 address 0 generation 0 blocks 9 stored 0 compression 0 more runs 0 from 0");
     CHECK(to_text(BlockRef{}) == "none");
     CHECK(to_text(BlockRef{.address = {4096}, .generation = {2}, .checksums = {255, 1, 2, 3}}) ==
           "address 4096 generation 2 checksums 00000000000000ff 0000000000000001 0000000000000002 "

@@ -76,7 +76,9 @@ struct FlagName {
 constexpr FlagName kFlagNames[] = {{kInodeImmutable, FS_IMMUTABLE_FL, FS_XFLAG_IMMUTABLE},
                                    {kInodeAppend, FS_APPEND_FL, FS_XFLAG_APPEND},
                                    {kInodeNoDump, FS_NODUMP_FL, FS_XFLAG_NODUMP},
-                                   {kInodeNoAccessTime, FS_NOATIME_FL, FS_XFLAG_NOATIME}};
+                                   {kInodeNoAccessTime, FS_NOATIME_FL, FS_XFLAG_NOATIME},
+                                   {kInodeCompress, FS_COMPR_FL, 0},
+                                   {kInodeNoCompress, FS_NOCOMP_FL, 0}};
 
 uint32_t named(uint64_t flags, uint32_t FlagName::*name)
 {
@@ -84,6 +86,15 @@ uint32_t named(uint64_t flags, uint32_t FlagName::*name)
     for (const FlagName& one : kFlagNames)
         out |= (flags & one.flag) != 0 ? one.*name : 0;
     return out;
+}
+
+// Those that have such a name.
+uint64_t mask_of(uint32_t FlagName::*name)
+{
+    uint64_t mask = 0;
+    for (const FlagName& one : kFlagNames)
+        mask |= one.*name != 0 ? one.flag : 0;
+    return mask;
 }
 
 // kUnsupported: one has no such name.
@@ -113,14 +124,15 @@ template <typename Answer> void reply_flags(fuse_req_t request, const Result<uin
     fuse_reply_ioctl(request, 0, &answer, sizeof answer);
 }
 
-void set_flags(fuse_req_t request, fuse_ino_t node, const Result<uint64_t>& flags)
+void set_flags(fuse_req_t request, fuse_ino_t node, const Result<uint64_t>& flags, uint64_t mask)
 {
     if (!flags.ok()) {
         reply_status(request, flags.status());
         return;
     }
     serve(request, [=, wanted = *flags, caller = caller_of(request)] {
-        const Status status = filesystem_of(request).names.set_flags(inode_of(request, node), wanted, caller);
+        const Status status =
+            filesystem_of(request).names.set_flags(inode_of(request, node), mask, wanted, caller);
         if (!status.ok())
             return reply_status(request, status);
         fuse_reply_ioctl(request, 0, nullptr, 0);
@@ -159,10 +171,12 @@ bool answer_flags(fuse_req_t request, fuse_ino_t node, unsigned command, std::sp
         return true;
     case FS_IOC_SETFLAGS:
         set_flags(request, node,
-                  read_value(in, attribute) ? flags_of(attribute, &FlagName::attribute) : Err::kInvalid);
+                  read_value(in, attribute) ? flags_of(attribute, &FlagName::attribute) : Err::kInvalid,
+                  mask_of(&FlagName::attribute));
         return true;
     case FS_IOC_FSSETXATTR:
-        set_flags(request, node, read_value(in, extended) ? flags_of(extended) : Err::kInvalid);
+        set_flags(request, node, read_value(in, extended) ? flags_of(extended) : Err::kInvalid,
+                  mask_of(&FlagName::extended));
         return true;
     default:
         return false;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Extended attributes: user.*, trusted.*, security.*, and access control lists. Who may do what with them is
-// the kernel's; it checks lists, too, before it sends them.
+// the kernel's; it checks lists, too, before it sends them. Whether a file is compressed is an attribute
+// under the name that btrfs gave it, so that programs which copy attributes copy it; it is stored as flags.
+#include <sys/xattr.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <memory>
@@ -27,14 +30,57 @@ bool stored_name(std::string_view name)
            name.starts_with(kSecurityPrefix) || name == kAccessAcl || name == kDefaultAcl;
 }
 
+constexpr std::string_view kCompression = "btrfs.compression";
+constexpr uint64_t kCompressionFlags = kInodeCompress | kInodeNoCompress;
+
+// What the attribute says; empty: nothing.
+std::string_view compression_value(uint64_t flags)
+{
+    if ((flags & kInodeCompress) != 0)
+        return "zstd";
+    return (flags & kInodeNoCompress) != 0 ? "none" : "";
+}
+
+// An empty value takes the attribute away, as in btrfs. Levels are the mount's.
+Result<uint64_t> compression_flags(std::string_view value)
+{
+    if (value == "zstd")
+        return kInodeCompress;
+    if (value == "none" || value == "no")
+        return kInodeNoCompress;
+    return value.empty() ? Result<uint64_t>(0) : Result<uint64_t>(Err::kInvalid);
+}
+
+Served set_compression(fuse_req_t request, InodeNumber inode, std::string_view value, int flags,
+                       const Caller& caller)
+{
+    Names& names = filesystem_of(request).names;
+    const Result<uint64_t> wanted = compression_flags(value);
+    const Result<uint64_t> now = names.get_flags(inode);
+    if (!wanted.ok() || !now.ok())
+        return reply_status(request, wanted.ok() ? now.status() : wanted.status());
+    const bool there = (*now & kCompressionFlags) != 0;
+    if (flags == XATTR_CREATE && there)
+        return reply_status(request, Err::kExists);
+    if (flags == XATTR_REPLACE && !there)
+        return reply_status(request, Err::kNoData);
+    return reply_status(request, names.set_flags(inode, kCompressionFlags, *wanted, caller));
+}
+
 void op_setxattr(fuse_req_t request, fuse_ino_t node, const char* name, const char* value, size_t bytes,
                  int flags)
 {
+    const InodeNumber inode = inode_of(request, node);
+    if (name == kCompression) {
+        serve(request, [=, value = std::string(value, bytes), caller = caller_of(request)] {
+            return set_compression(request, inode, value, flags, caller);
+        });
+        return;
+    }
     if (!stored_name(name)) {
         fuse_reply_err(request, EOPNOTSUPP);
         return;
     }
-    const InodeNumber inode = inode_of(request, node);
     const Caller caller = name == kAccessAcl ? acl_caller(request, inode) : Caller{};
     serve(request, [=, name = std::string(name), value = std::string(value, bytes)] {
         return reply_status(request, filesystem_of(request).names.set_xattr(
@@ -55,6 +101,15 @@ void reply_xattr_bytes(fuse_req_t request, const void* bytes, size_t count, size
 
 void op_getxattr(fuse_req_t request, fuse_ino_t node, const char* name, size_t room)
 {
+    if (name == kCompression) {
+        const Result<uint64_t> flags = filesystem_of(request).names.get_flags(inode_of(request, node));
+        const std::string_view value = flags.ok() ? compression_value(*flags) : "";
+        if (!flags.ok() || value.empty())
+            reply_status(request, flags.ok() ? Status(Err::kNoData) : flags.status());
+        else
+            reply_xattr_bytes(request, value.data(), value.size(), room);
+        return;
+    }
     if (!stored_name(name)) {
         fuse_reply_err(request, EOPNOTSUPP);
         return;
@@ -84,8 +139,8 @@ std::string visible_names(const std::string& names, uid_t uid)
 
 class ListRequest final : public LongRequest {
 public:
-    ListRequest(fuse_req_t request, std::unique_ptr<XattrList> list, size_t room)
-        : LongRequest(request, std::move(list), WhenKilled::kEnd), room_(room)
+    ListRequest(fuse_req_t request, std::unique_ptr<XattrList> list, InodeNumber inode, size_t room)
+        : LongRequest(request, std::move(list), WhenKilled::kEnd), inode_(inode), room_(room)
     {
     }
     void finish(Status status) override
@@ -94,26 +149,38 @@ public:
             reply_status(request(), status);
             return;
         }
-        const std::string visible =
+        std::string visible =
             visible_names(static_cast<XattrList&>(change()).names(), fuse_req_ctx(request())->uid);
+        const Result<uint64_t> flags = filesystem_of(request()).names.get_flags(inode_);
+        if (flags.ok() && (*flags & kCompressionFlags) != 0)
+            visible.append(kCompression).push_back('\0');
         reply_xattr_bytes(request(), visible.data(), visible.size(), room_);
     }
 
 private:
+    const InodeNumber inode_;
     const size_t room_;
 };
 
 void op_listxattr(fuse_req_t request, fuse_ino_t node, size_t room)
 {
-    auto begun = filesystem_of(request).names.begin_list_xattrs(inode_of(request, node));
+    const InodeNumber inode = inode_of(request, node);
+    auto begun = filesystem_of(request).names.begin_list_xattrs(inode);
     if (begun.ok())
-        frontend_of(request).long_requests.run(std::make_unique<ListRequest>(request, begun.take(), room));
+        frontend_of(request).long_requests.run(
+            std::make_unique<ListRequest>(request, begun.take(), inode, room));
     else
         reply_status(request, begun.status());
 }
 
 void op_removexattr(fuse_req_t request, fuse_ino_t node, const char* name)
 {
+    if (name == kCompression) {
+        serve(request, [=, inode = inode_of(request, node), caller = caller_of(request)] {
+            return set_compression(request, inode, "", XATTR_REPLACE, caller);
+        });
+        return;
+    }
     if (!stored_name(name)) {
         fuse_reply_err(request, EOPNOTSUPP);
         return;

@@ -19,8 +19,12 @@ FlushStream::FlushStream(Files& files, std::span<const Ref<Inode>> inodes)
 {
     for (const Ref<Inode>& inode : inodes) {
         MutexLock lock(inode->mutex);
+        const uint64_t flags = inode->attributes.flags;
+        const bool compress =
+            (choice_.on && (flags & kInodeNoCompress) == 0) || (flags & kInodeCompress) != 0;
         for (const auto& [file_block, extent] : inode->flushing.extents())
-            pieces_.push_back({inode, file_block, extent});
+            pieces_.push_back({inode, file_block, extent, compress});
+        compresses_ = compresses_ || compress;
     }
     prepare();
 }
@@ -52,7 +56,7 @@ bool FlushStream::next_window()
 
 void FlushStream::prepare()
 {
-    const uint64_t most = choice_.on ? kWindowBlocks : UINT64_MAX;
+    const uint64_t most = compresses_ ? kWindowBlocks : UINT64_MAX;
     while (next_piece_ < pieces_.size() && later_.file_blocks < most)
         add_chunk(later_);
     files_.frame_workers.start(later_.frames, choice_);
@@ -65,8 +69,8 @@ void FlushStream::add_chunk(Window& window)
     const size_t first_slice = window.slices.size();
     const Piece& first = pieces_[next_piece_];
     const uint64_t begin = first.file_block + next_block_;
-    const uint64_t end = choice_.on ? (begin / kFrameBlocksMax + 1) * kFrameBlocksMax
-                                    : first.file_block + first.extent.block_count;
+    const uint64_t end = first.compress ? (begin / kFrameBlocksMax + 1) * kFrameBlocksMax
+                                        : first.file_block + first.extent.block_count;
     uint64_t block = begin;
     while (block < end && next_piece_ < pieces_.size()) {
         const Piece& piece = pieces_[next_piece_];
@@ -86,7 +90,7 @@ void FlushStream::add_chunk(Window& window)
     Part& part = window.parts.emplace_back();
     part.first_slice = first_slice;
     part.slice_count = window.slices.size() - first_slice;
-    if (choice_.on && block - begin > 1)
+    if (first.compress && block - begin > 1)
         add_frame(window, part);
 }
 

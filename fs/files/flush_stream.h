@@ -16,6 +16,7 @@ struct Piece {
     Ref<Inode> inode;
     uint64_t file_block;
     DirtyExtent extent;
+    bool compress;
 };
 
 // Cut into windows, because frames are copies: while one is written the next one is compressed. Without
@@ -60,6 +61,7 @@ private:
     Files& files_;
     const CompressionChoice choice_;
     std::vector<Piece> pieces_;
+    bool compresses_ = false;  // any of them
     size_t next_piece_ = 0;  // to be cut, and its first block that was not
     uint32_t next_block_ = 0;
     Window now_, later_;

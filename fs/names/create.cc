@@ -125,7 +125,8 @@ Status add_child(Store& store, Operation& op, Inode& directory, const NewNode& n
         CW_ASSIGN(inherited, find_acl(store, directory, kDefaultAclName));
     }
     inherit_group(directory.attributes, child.attributes);
-    child.attributes.flags = directory.attributes.flags & (kInodeNoDump | kInodeNoAccessTime);
+    constexpr uint64_t kInherited = kInodeNoDump | kInodeNoAccessTime | kInodeCompress | kInodeNoCompress;
+    child.attributes.flags = directory.attributes.flags & kInherited;
     inherit_rights(store, op, child, std::move(inherited), umask);
     child.attributes.generation = op.transaction().id.value;
     child.attributes.size_bytes = node.symlink_target.size();

@@ -14,9 +14,10 @@ Result<uint64_t> Names::get_flags(InodeNumber inode)
     return use->attributes.flags;
 }
 
-Status Names::set_flags(InodeNumber inode, uint64_t flags, const Caller& caller)
+Status Names::set_flags(InodeNumber inode, uint64_t mask, uint64_t wanted, const Caller& caller)
 {
-    if ((flags & ~kInodeFlagsMask) != 0)
+    constexpr uint64_t kBoth = kInodeCompress | kInodeNoCompress;
+    if ((wanted & ~kInodeFlagsMask) != 0)
         return Err::kUnsupported;
     CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
     Operation op(store);
@@ -25,6 +26,9 @@ Status Names::set_flags(InodeNumber inode, uint64_t flags, const Caller& caller)
     if (use->removed)
         return Err::kStale;
     InodeAttributes& attributes = use->attributes;
+    const uint64_t flags = (attributes.flags & ~mask) | (wanted & mask);
+    if ((flags & kBoth) == kBoth)
+        return Err::kInvalid;
     const uint64_t changed = attributes.flags ^ flags;
     const bool privileged = (changed & (kInodeImmutable | kInodeAppend)) != 0;
     if (caller.uid != 0 && (privileged || caller.uid != attributes.uid))

@@ -77,10 +77,11 @@ struct Names {
     Result<std::unique_ptr<AttributeChange>>
     begin_set_attributes(InodeNumber inode, const SetAttributes& change, const Caller& caller);
     // Flags of format/items.h, kInode... An opening for writing, or for appending only, as what it says there
-    // allows: kNotPermitted. kNotPermitted to set them: the caller neither owns the inode nor is root, or is
-    // not root and changes kInodeImmutable or kInodeAppend. kUnsupported: there is no such flag.
+    // allows: kNotPermitted. set_flags() replaces those of `mask`. kNotPermitted: the caller neither owns the
+    // inode nor is root, or is not root and changes kInodeImmutable or kInodeAppend. kUnsupported: there is
+    // no such flag. kInvalid: to be compressed and not to be.
     Result<uint64_t> get_flags(InodeNumber inode);
-    Status set_flags(InodeNumber inode, uint64_t flags, const Caller& caller);
+    Status set_flags(InodeNumber inode, uint64_t mask, uint64_t flags, const Caller& caller);
     enum class OpenFor : uint8_t { kWriting, kAppending };
     Status check_open(InodeNumber inode, OpenFor what);
     // Reading updates atime by the mount's rule (relatime, noatime, nodiratime); called by the front end

@@ -324,7 +324,8 @@ void Volume::note_frames()
 
 bool Volume::may_have_frames() const
 {
-    return may_have_frames_.load(std::memory_order_relaxed);
+    return may_have_frames_.load(std::memory_order_relaxed) ||
+           (needed_features_ & feature_bit("inode_flags")) != 0;
 }
 
 bool Volume::may_have_moved_blocks() const

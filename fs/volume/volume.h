@@ -112,6 +112,7 @@ public:
     [[nodiscard]] bool may_have_moved_blocks() const;
     // Files may have compressed extents from the next commit on. Commit thread.
     void note_frames();
+    // Inodes with flags may be of files that are compressed.
     [[nodiscard]] bool may_have_frames() const;
     // Whether the last superblock has the feature `rights`; the next one has it after keep_rights().
     [[nodiscard]] bool keeps_rights() const { return keeps_rights_.load(std::memory_order_relaxed); }

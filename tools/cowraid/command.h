@@ -71,6 +71,8 @@ int command_dump_super(int argc, char** argv, CommandOptions options);
 int command_dump_tree(int argc, char** argv, CommandOptions options);
 int command_inspect_verify(int argc, char** argv, CommandOptions options);
 int command_extents(int argc, char** argv, CommandOptions options);
+int command_property_get(int argc, char** argv, CommandOptions options);
+int command_property_set(int argc, char** argv, CommandOptions options);
 int command_bench_raid56(int argc, char** argv, CommandOptions options);
 
 // What a command takes beside the options of all (--json, -b, --si), which fill CommandOptions. Its --help

@@ -58,6 +58,8 @@ constexpr Command kCommands[] = {
     {"inspect", "dump-tree", "the trees of an unmounted volume as text", command_dump_tree},
     {"inspect", "verify", "check without reading file data and parity", command_inspect_verify},
     {"inspect", "extents", "where the data of a file lies", command_extents},
+    {"property", "get", "what a file or folder asks for", command_property_get},
+    {"property", "set", "whether a file, or new ones of a folder, are compressed", command_property_set},
     {"bench", "raid56", "drive the RAID5/6 array without a filesystem", command_bench_raid56},
     {nullptr, "check", "verify an unmounted volume, change nothing", command_check},
 };

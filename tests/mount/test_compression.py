@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: MIT
+"""Compressed files on real mounts: what they take, who asks for it, and what members see."""
+
+import os
+import shutil
+
+import pytest
+from conftest import random_content, run, tool
+
+MIB = 1 << 20
+NAME = "btrfs.compression"
+
+
+def text(size):
+    words = [f"line {number * 2654435761 % 9973} of text that repeats itself\n" for number in range(4000)]
+    return "".join(words).encode("ascii").ljust(size, b"again and again, ")[:size]
+
+
+def stored(path):
+    return os.stat(path).st_blocks * 512
+
+
+def write(path, content):
+    with open(path, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.sync()
+
+
+@pytest.mark.parametrize("data, metadata", [("raid5", "raid1"), ("raid6", "raid1c3")])
+def test_text_takes_less_and_survives_lost_members(make_volume, data, metadata):
+    volume = make_volume(member_count=5, member_mib=256, data=data, metadata=metadata)
+    volume.make()
+    volume.mount(options="compress=zstd:1")
+    content = {"text": text(20 * MIB), "random": random_content(8 * MIB), "odd": text(300_001),
+               "small": b"x" * 50}
+    for name, data_of in content.items():
+        write(volume.mount_point / name, data_of)
+    assert stored(volume.mount_point / "text") < 5 * MIB
+    assert stored(volume.mount_point / "random") == 8 * MIB
+    assert stored(volume.mount_point / "odd") < 100_000
+    lost = 1 if data == "raid5" else 2
+    volume.unmount()
+    volume.check()
+    volume.hide(list(range(lost)))
+    volume.mount(devices=volume.devices[lost:], options="degraded,ro")
+    for name, data_of in content.items():
+        assert (volume.mount_point / name).read_bytes() == data_of
+    volume.unmount()
+    volume.unhide(list(range(lost)))
+    volume.mount()
+    assert tool("cowraid", "scrub", "start", "-B", volume.mount_point).returncode == 0
+    # Overwritten, cut and punched without the option.
+    with open(volume.mount_point / "text", "r+b") as file:
+        file.seek(5 * MIB + 123)
+        file.write(b"changed")
+        file.truncate(19 * MIB + 1)
+    run("fallocate", "-p", "-o", 3 * MIB + 5, "-l", 70000, volume.mount_point / "text")
+    model = bytearray(content["text"][:19 * MIB + 1])
+    model[5 * MIB + 123:5 * MIB + 130] = b"changed"
+    model[3 * MIB + 5:3 * MIB + 70005] = bytes(70000)
+    volume.unmount()
+    volume.mount()
+    assert (volume.mount_point / "text").read_bytes() == bytes(model)
+    volume.unmount()
+    volume.check()
+
+
+def test_a_remount_begins_and_ends_compression(volume):
+    volume.make()
+    volume.mount()
+    write(volume.mount_point / "before", text(4 * MIB))
+    volume.mount(options="remount,compress-force=zstd:5")
+    write(volume.mount_point / "with", text(4 * MIB))
+    volume.mount(options="remount,compress=no")
+    write(volume.mount_point / "after", text(4 * MIB))
+    assert stored(volume.mount_point / "before") == 4 * MIB
+    assert stored(volume.mount_point / "with") < MIB
+    assert stored(volume.mount_point / "after") == 4 * MIB
+
+
+def test_files_and_folders_ask_for_themselves(volume):
+    volume.make()
+    volume.mount()
+    root = volume.mount_point
+    (root / "logs").mkdir()
+    tool("cowraid", "property", "set", root / "logs", "compression", "zstd")
+    assert tool("cowraid", "property", "get", root / "logs").stdout == "compression=zstd\n"
+    assert os.getxattr(root / "logs", NAME) == b"zstd"
+    assert NAME in os.listxattr(root / "logs")
+    (root / "logs" / "deeper").mkdir()
+    write(root / "logs" / "deeper" / "file", text(4 * MIB))
+    assert os.getxattr(root / "logs" / "deeper" / "file", NAME) == b"zstd"
+    assert stored(root / "logs" / "deeper" / "file") < MIB
+    write(root / "plain", text(4 * MIB))
+    assert stored(root / "plain") == 4 * MIB
+    with pytest.raises(OSError):
+        os.getxattr(root / "plain", NAME)
+    # A file that is not to be, where the mount says so.
+    volume.mount(options="remount,compress=zstd")
+    os.setxattr(root / "plain", NAME, b"none")
+    write(root / "plain", text(4 * MIB))
+    assert stored(root / "plain") == 4 * MIB
+    os.removexattr(root / "plain", NAME)
+    write(root / "plain", text(4 * MIB))
+    assert stored(root / "plain") < MIB
+    with pytest.raises(OSError):
+        os.setxattr(root / "plain", NAME, b"lzo")
+    # chattr sets the same flags.
+    run("chattr", "+c", root / "plain")
+    assert os.getxattr(root / "plain", NAME) == b"zstd"
+    # rsync takes them along.
+    if shutil.which("rsync"):
+        run("rsync", "-aX", f"{root}/logs/", f"{root}/copy/")
+        assert os.getxattr(root / "copy" / "deeper" / "file", NAME) == b"zstd"
+    result = tool("cowraid", "property", "set", root / "plain", "colour", "red", check=False)
+    assert result.returncode != 0 and "no property 'colour'" in result.stderr
+    volume.unmount()
+    volume.mount()
+    assert os.getxattr(root / "logs", NAME) == b"zstd"
+    volume.unmount()
+    volume.check()
