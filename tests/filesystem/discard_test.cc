@@ -228,7 +228,7 @@ TEST_CASE("discard: a group that is planned where a discard is under way takes n
         committed = true;
     });
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    CHECK(!committed);
+    CHECK(!committed);  // I-39
     fs.volume->end_discard();
     writer.join();
     CHECK(committed);
