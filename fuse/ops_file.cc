@@ -191,7 +191,8 @@ void op_read(fuse_req_t request, fuse_ino_t node, size_t bytes, off_t offset, fu
         return;
     }
     // Before the reply: a stat that follows the read sees the new time.
-    filesystem.names.note_access(inode);
+    if ((info->flags & O_NOATIME) == 0)
+        filesystem.names.note_access(inode);
     iovec answer{.iov_base = const_cast<std::byte*>(content->data()), .iov_len = content->size()};
     fuse_reply_iov(request, &answer, 1);
 }

@@ -26,6 +26,8 @@ Status check_xattr_name(std::string_view name)
 {
     if (name.empty() || name.size() > kMaxNameBytes)
         return Err::kRange;
+    if (name.find('.') == name.size() - 1)
+        return Err::kInvalid;  // a namespace and no name in it
     return name.find('\0') == std::string_view::npos ? Err::kOk : Err::kInvalid;
 }
 
