@@ -16,10 +16,10 @@ PROGRAM = TOOLS.parent / "tests" / "file_ops"
 LONG = os.environ.get("COWRAID_LONG") == "1"
 SEED = int(os.environ.get("COWRAID_SEED", "1"))
 # Name and mount options of a column of runs.
-OPTIONS = {"plain": ""}
+OPTIONS = {"plain": "", "zstd": "compress=zstd:1"} | ({"forced": "compress-force=zstd:3"} if LONG else {})
 # Profiles and members; the last of these are the ones that are away when some are.
 PROFILES = {"raid5": ("raid1", 4, 1), "raid6": ("raid1c3", 5, 2)}
-OPERATIONS = {"healthy": 50_000, "missing": 10_000, "busy": 10_000}
+OPERATIONS = {"healthy": 25_000, "missing": 5_000, "busy": 5_000}
 FORGETTABLE = ["write", "direct write", "mapped write", "vector write", "append", "punch", "zero range",
                "fallocate", "truncate", "copy_file_range"]
 MIB = 1 << 20
@@ -118,7 +118,7 @@ def test_files_hold_what_the_model_holds(make_volume, condition, data, options):
     volume.make()
     volume.hide(away)
     volume.mount(without(volume, away), ",".join(filter(None, [OPTIONS[options], away and "degraded"])))
-    operations = OPERATIONS[condition] * (20 if LONG else 1)
+    operations = OPERATIONS[condition] * (40 if LONG else 1)
     if condition == "busy":
         perform_beside_work(volume, operations)
     else:
