@@ -349,11 +349,16 @@ uint64_t GroupSpace::hold_stripes(Allocator::Hold which, uint64_t shortest, uint
             return stripe < end && (which == Allocator::Hold::kAll || freed_.find(stripe) == stripe);
         };
         do {
-            freed_.erase(stripe++);
+            if (which == Allocator::Hold::kFreed)
+                freed_.erase(stripe);
+            ++stripe;
         } while (goes_on());
         const uint64_t count = std::min(stripe, end) - std::min(first, end);
         if (count == 0 || count < shortest)
             continue;
+        for (uint64_t held_stripe = first; which == Allocator::Hold::kAll && held_stripe < first + count;
+             ++held_stripe)
+            freed_.erase(held_stripe);
         free_stripes_.set_used(first, count);
         out.push_back({first, count});
         held += count;

@@ -695,10 +695,10 @@ const Scenario kRefused[] = {
      .arrange =
          [](Arranged& a) {
              a.volume.commit(a.volume.state, {1, 2, 3, 4});
-             forge(a.volume, 1, 2, [](DiskSuperblock& disk) { disk.incompat_features = 4 | 1u << 30; });
+             forge(a.volume, 1, 2, [](DiskSuperblock& disk) { disk.incompat_features = 2 | 1u << 30; });
              a.give({1});
          },
-     .said = {"/dev/m1 needs features zstd, bit 30"},
+     .said = {"/dev/m1 needs features fsync_log, bit 30"},
      .err = Err::kUnsupported},
 };
 

@@ -18,7 +18,7 @@ inline constexpr uint64_t kMaxFileBlocks = uint64_t{INT64_MAX} / kBlockBytes + 1
 // Longer extents would make every later trim rewrite more and gain nothing.
 inline constexpr uint32_t kMaxExtentBlocks = 128 * kMiB / kBlockBytes;
 
-// Blocks of a file that one compressed frame holds at most. It begins at a multiple of that in files.
+// Blocks of a file that one compressed frame holds at most. None goes over a multiple of that in its file.
 inline constexpr uint32_t kFrameBlocksMax = 32;
 
 // Blocks side by side, inside one block group.

@@ -69,4 +69,9 @@ bool fatal_signal_pending(pid_t task)
     return fatal_signal_pending(caller_status(task));
 }
 
+bool caller_was_killed(fuse_req_t request)
+{
+    return fuse_req_interrupted(request) != 0 && fatal_signal_pending(fuse_req_ctx(request)->pid);
+}
+
 }  // namespace cowraid

@@ -2,6 +2,7 @@
 // What /proc/PID/status says of the task that made a request.
 #pragma once
 
+#include <fuse3/fuse_lowlevel.h>
 #include <sys/types.h>
 
 #include <string>
@@ -21,5 +22,8 @@ bool shares_user_namespace(pid_t task);
 // Whether the task is about to be killed.
 bool fatal_signal_pending(pid_t task);
 bool fatal_signal_pending(std::string_view status);
+// Whether who sent the request was killed. fuse_req_interrupted() alone would also be true for signals that
+// the program goes on after.
+bool caller_was_killed(fuse_req_t request);
 
 }  // namespace cowraid

@@ -13,12 +13,6 @@ namespace {
 
 constexpr uint64_t kSliceNs = 10'000'000;
 
-// fuse_req_interrupted() alone would also be true for signals that the program goes on after.
-bool caller_was_killed(fuse_req_t request)
-{
-    return fuse_req_interrupted(request) != 0 && fatal_signal_pending(fuse_req_ctx(request)->pid);
-}
-
 }  // namespace
 
 LongRequests::~LongRequests()

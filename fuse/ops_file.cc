@@ -98,9 +98,11 @@ void op_open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info)
 {
     Frontend& frontend = frontend_of(request);
     const InodeNumber inode = inode_of(frontend, node);
+    // Who may read and write may change what is there through a mapping.
+    const bool appends = (info->flags & O_APPEND) != 0 && (info->flags & O_ACCMODE) == O_WRONLY;
     if ((info->flags & O_ACCMODE) != O_RDONLY)
         if (const Status open = frontend.filesystem->names.check_open(
-                inode, (info->flags & O_APPEND) != 0 ? Names::OpenFor::kAppending : Names::OpenFor::kWriting);
+                inode, appends ? Names::OpenFor::kAppending : Names::OpenFor::kWriting);
             !open.ok()) {
             reply_status(request, open);
             return;
@@ -325,8 +327,9 @@ Served WriteRequest::operator()() const
     }
     if (!direct && !data.empty())
         frontend.page_cache.note_written(inode, offset, data.size());
-    const auto written = frontend.filesystem->files.write(
-        inode, offset, std::as_bytes(data), {.append = false, .written_back = info.writepage != 0}, caller);
+    // Of the descriptor as it is now: its flag may be gone since it was opened.
+    const Files::WriteHow how{.appending = (info.flags & O_APPEND) != 0, .written_back = info.writepage != 0};
+    const auto written = frontend.filesystem->files.write(inode, offset, std::as_bytes(data), how, caller);
     after_change(frontend, inode, caller);
     if (!written.ok()) {
         const Served served = reply_status(request, written.status());

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "fs/maintain/discards.h"
+#include "fuse/caller_status.h"
 #include "fuse/frontend.h"
 
 namespace cowraid {
@@ -35,6 +36,8 @@ public:
         if (--frontend.parked == 0)
             frontend.parked_changed.notify_all();
     }
+
+    [[nodiscard]] bool wanted() const override { return !caller_was_killed(request_); }
 
 private:
     const fuse_req_t request_;

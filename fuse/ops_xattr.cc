@@ -59,6 +59,9 @@ Served set_compression(fuse_req_t request, InodeNumber inode, std::string_view v
     const Result<uint64_t> now = names.get_flags(inode);
     if (!wanted.ok() || !now.ok())
         return reply_status(request, wanted.ok() ? now.status() : wanted.status());
+    // As any other attribute. By ioctl(2) the owner may.
+    if ((*now & (kInodeImmutable | kInodeAppend)) != 0)
+        return reply_status(request, Err::kNotPermitted);
     const bool there = (*now & kCompressionFlags) != 0;
     if (flags == XATTR_CREATE && there)
         return reply_status(request, Err::kExists);

@@ -193,6 +193,9 @@ Status zero_bytes(Files& files, Inode& inode, uint64_t from, uint64_t to)
     }
     if (from >= to)
         return {};
+    CW_ASSIGN(const uint64_t used, next_used_block(files.store, inode, from / kBlockBytes));
+    if (used * kBlockBytes >= to)
+        return {};  // a hole
     const Result<size_t> written = files.write(inode.number, from, {zeros, to - from}, {}, Caller{});
     return written.status();
 }

@@ -55,6 +55,9 @@ std::vector<BlockRange> copy_from_memory(Inode& inode, const BlockRange& range)
     return gaps;
 }
 
+// A request reads no more of frames than that at a time: of many frames it may want two blocks each.
+constexpr size_t kFrameBytesMax = 4 * kMiB;
+
 // What of a range is stored.
 struct StoredRange {
     std::vector<StoredPiece> pieces;  // as they are
@@ -99,6 +102,8 @@ Status find_pieces(Store& store, const View& view, InodeNumber inode, const std:
         CW_TRY(find_extents(store.items, view, inode, gap.first_block, gap.block_count, extents));
         place_extents(extents, gap, stored);
     }
+    if (stored.frames.stored_bytes() > kFrameBytesMax)
+        return Err::kTooBig;
     CW_TRY(stored.frames.find(store, view));
     return find_physical(store, view, stored.pieces);
 }
@@ -145,6 +150,13 @@ Status read_file_blocks(Store& store, Inode& inode, uint64_t first_block, uint64
     StoredRange stored;
     LostBlocks lost;
     Status status = resolve(store, inode, {first_block, block_count, memory}, view, stored);
+    if (status == Status(Err::kTooBig)) {
+        // Without a lease: what is read first would move with it. Frames have leases of their own.
+        const uint64_t half = block_count / 2;
+        CW_TRY(read_file_blocks(store, inode, first_block, half, memory));
+        return read_file_blocks(store, inode, first_block + half, block_count - half,
+                                memory + half * kBlockBytes);
+    }
     // Frames first: what is in `memory` moves with a lease.
     if (status.ok())
         status = stored.frames.read(store, view, memory, lost);

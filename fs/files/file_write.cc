@@ -269,7 +269,8 @@ Result<size_t> Files::write(InodeNumber number, uint64_t offset, std::span<const
         MutexLock lock(inode->mutex);
         if (!inode->attributes.is_regular())
             return inode->attributes.is_directory() ? Err::kIsDirectory : Err::kInvalid;
-        if (inode->attributes.immutable() && !how.written_back)
+        const bool appends = how.append || how.appending;
+        if (inode->attributes.fixed() && !how.written_back && (inode->attributes.immutable() || !appends))
             return Err::kNotPermitted;
         if (how.append)
             write.offset = inode->attributes.size_bytes;

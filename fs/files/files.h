@@ -48,8 +48,11 @@ struct Files {
     Result<std::unique_ptr<LongSeek>> begin_seek(InodeNumber inode, uint64_t offset, Seek what);
     // Copies `data`, reserves the worst case, returns. kNoSpace is final: nothing was taken. With
     // options.append the offset is the end of file.
+    // kNotPermitted: the file is immutable, or append-only and the write is neither an append nor written
+    // back from a mapping.
     struct WriteHow {
         bool append = false;
+        bool appending = false;  // at an offset that whoever asks found to be the end
         bool written_back = false;  // by the kernel: stored by programs before a flag forbade it
     };
     Result<size_t> write(InodeNumber inode, uint64_t offset, std::span<const std::byte> data,

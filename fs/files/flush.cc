@@ -269,8 +269,14 @@ Status write_window(Files& files, FlushBatch& batch, FlushStream& stream)
     Store& store = files.store;
     const uint64_t block_count = stream.stored_blocks();
     Placement placement;
-    CW_TRY(place_blocks(store, block_count, blocks_to_join(store, block_count), batch.transaction->id,
-                        placement));
+    Status placed = place_blocks(store, block_count, blocks_to_join(store, block_count),
+                                 batch.transaction->id, placement);
+    // Room was made for the batch as a whole; what does not fill a row is more in several windows.
+    if (placed == Status(Err::kNoSpace)) {
+        CW_TRY(batch.host->ensure_room(block_count - placement.partial_row_blocks, batch.node_blocks));
+        placed = place_blocks(store, block_count, 0, batch.transaction->id, placement);
+    }
+    CW_TRY(placed);
     refresh_budget(store, stream.file_blocks());
     CW_TRY(write_in_rows(files, batch, placement.regions, kPartBlocks, stream));
     return write_into_partial_rows(files, batch, placement.partial_rows, stream);

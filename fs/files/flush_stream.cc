@@ -6,14 +6,6 @@
 
 namespace cowraid {
 
-namespace {
-
-// Of files, in one window where there is compression. Large enough that what does not fill a stripe at its
-// end is little.
-constexpr uint64_t kWindowBlocks = 32 * kMiB / kBlockBytes;
-
-}  // namespace
-
 FlushStream::FlushStream(Files& files, std::span<const Ref<Inode>> inodes)
     : files_(files), choice_(files.store.live.compression)
 {
@@ -38,6 +30,12 @@ FlushStream::~FlushStream()
 bool FlushStream::next_window()
 {
     files_.frame_workers.finish();
+    // What was written is in memory for nobody else.
+    const size_t begun = later_.slices.empty()
+                             ? pieces_.size()
+                             : static_cast<size_t>(later_.slices.front().piece - pieces_.data());
+    for (; done_pieces_ < begun; ++done_pieces_)
+        pieces_[done_pieces_].extent = {};
     now_ = std::exchange(later_, {});
     part_ = slice_ = 0;
     block_ = 0;
@@ -56,7 +54,7 @@ bool FlushStream::next_window()
 
 void FlushStream::prepare()
 {
-    const uint64_t most = compresses_ ? kWindowBlocks : UINT64_MAX;
+    const uint64_t most = compresses_ ? kFlushWindowBlocks : UINT64_MAX;
     while (next_piece_ < pieces_.size() && later_.file_blocks < most)
         add_chunk(later_);
     files_.frame_workers.start(later_.frames, choice_);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "fs/files/flush_parts.h"
+#include "fs/volume/node_bound.h"
 
 namespace cowraid {
 
@@ -62,6 +63,7 @@ private:
     const CompressionChoice choice_;
     std::vector<Piece> pieces_;
     bool compresses_ = false;  // any of them
+    size_t done_pieces_ = 0;  // written; their memory is let go
     size_t next_piece_ = 0;  // to be cut, and its first block that was not
     uint32_t next_block_ = 0;
     Window now_, later_;

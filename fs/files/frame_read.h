@@ -52,6 +52,8 @@ class FrameReads {
 public:
     // A compressed extent, or a part of one, and where its content goes. In the order of the file.
     void add(const FileExtent& part, std::byte* memory);
+    // Of all frames.
+    [[nodiscard]] size_t stored_bytes() const { return stored_bytes_; }
     // Where their blocks are.
     Status find(Store& store, const View& view);
     // Reads the frames and decompresses the parts into their memory. `request`: where the request begins.

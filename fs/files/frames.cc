@@ -80,8 +80,8 @@ FrameWorkers::~FrameWorkers()
         stopped_ = true;
     }
     wake_.notify_all();
-    for (std::thread& thread : threads_)
-        thread.join();
+    for (const pthread_t thread : threads_)
+        pthread_join(thread, nullptr);
 }
 
 void FrameWorkers::start(std::span<Frame* const> frames, CompressionChoice choice)
@@ -95,8 +95,12 @@ void FrameWorkers::start(std::span<Frame* const> frames, CompressionChoice choic
         next_ = 0;
         left_ = frames.size();
     }
-    while (threads_.size() < thread_count_)
-        threads_.emplace_back([this] { work(); });
+    while (threads_.size() < thread_count_ && !no_more_threads_) {
+        pthread_t thread;
+        no_more_threads_ = pthread_create(&thread, nullptr, thread_main, this) != 0;
+        if (!no_more_threads_)
+            threads_.push_back(thread);
+    }
     wake_.notify_all();
 }
 
@@ -129,6 +133,13 @@ void FrameWorkers::end_frame()
     MutexLock lock(mutex_);
     if (--left_ == 0)
         done_.notify_all();
+}
+
+void* FrameWorkers::thread_main(void* self)
+{
+    pthread_setname_np(pthread_self(), "cowraid-zstd");
+    static_cast<FrameWorkers*>(self)->work();
+    return nullptr;
 }
 
 void FrameWorkers::work()

@@ -3,11 +3,12 @@
 // compressed by itself. What compression does not make smaller by a block is stored as it is.
 #pragma once
 
+#include <pthread.h>
+
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "base/buffer.h"
@@ -44,7 +45,8 @@ bool looks_incompressible(const Frame& frame);
 // Compresses frames. One batch at a time: start(), then finish(). Called by one thread.
 class FrameWorkers {
 public:
-    // `thread_count`: besides the caller of finish(). They are started when there is something to do.
+    // `thread_count`: besides the caller of finish(). They are started when there is something to do; without
+    // any the caller does it all.
     explicit FrameWorkers(size_t thread_count) : thread_count_(thread_count) { }
     ~FrameWorkers();
     FrameWorkers(const FrameWorkers&) = delete;
@@ -61,6 +63,7 @@ private:
         AlignedBuffer content{size_t{kFrameBlocksMax} * kBlockBytes};
         AlignedBuffer stored{size_t{kFrameBlocksMax - 1} * kBlockBytes};
     };
+    static void* thread_main(void* self);
     void work();
     // The next frame, or null when all are taken.
     Frame* take(CompressionChoice& choice) CW_REQUIRES(mutex_);
@@ -72,7 +75,8 @@ private:
 
     const size_t thread_count_;
     std::unique_ptr<Scratch> own_;  // of the caller of finish()
-    std::vector<std::thread> threads_;
+    std::vector<pthread_t> threads_;
+    bool no_more_threads_ = false;  // the system gave none
     Mutex mutex_{LockRank::kLeaf};
     CondVar wake_, done_;
     std::span<Frame* const> frames_ CW_GUARDED_BY(mutex_);

@@ -54,6 +54,16 @@ struct Discards::Batch {
     std::vector<HeldStripes> held;
     std::vector<Recorded> recorded;  // each in one window of the checksum tree
     size_t windows_max = 0;  // of `recorded`
+    // Windows of the stripes held, whether they have checksums or not: each is looked at again later.
+    uint64_t windows_held = 0;
+
+    // How many more windows with checksums it may hold. One without costs a small part of one with.
+    [[nodiscard]] uint64_t windows_left() const
+    {
+        constexpr uint64_t kLooksPerWindow = 16;
+        const uint64_t taken = recorded.size() + windows_held / kLooksPerWindow;
+        return windows_max - std::min<uint64_t>(windows_max, taken);
+    }
     uint64_t data_room = 0, node_room = 0;  // blocks that may still be taken out of use
 };
 
@@ -124,14 +134,18 @@ void Discards::give_back()
 void Discards::go_on_with_trim()
 {
     Trim trim;
+    bool wanted = true;
     {
         MutexLock lock(mutex_);
         trimming_ = !trims_.empty();
         if (trims_.empty())
             return;
         trim = trims_.front();
+        wanted = trim.completion->wanted();
     }
-    if (trim.walked && !store_.volume.has_free_parts()) {
+    // A device may have said meanwhile that it takes none.
+    const bool possible = any_takes_discards();
+    if (!wanted || !possible || (trim.walked && !store_.volume.has_free_parts())) {
         {
             MutexLock lock(mutex_);
             if (trims_.empty() || trims_.front().completion != trim.completion)
@@ -139,7 +153,8 @@ void Discards::go_on_with_trim()
             trims_.pop_front();
             trimming_ = !trims_.empty();
         }
-        trim.completion->done({}, discarded_bytes_ - trim.bytes_before);
+        const Err err = !wanted ? Err::kInterrupted : possible ? Err::kOk : Err::kUnsupported;
+        trim.completion->done(err, discarded_bytes_ - trim.bytes_before);
         store_.commits.request_commit();  // for the next one
         return;
     }
@@ -224,8 +239,7 @@ bool Discards::hold_in(const ArrayGroup& group, Allocator::Hold which, const Tri
             : divide_up(kFreedBytesMin, geometry.chunk_bytes) * geometry.sets;
     uint64_t& room = is_data ? batch.data_room : batch.node_room;
     while (stripe != UINT64_MAX) {
-        const uint64_t by_windows = (batch.windows_max - std::min(batch.windows_max, batch.recorded.size())) *
-                                    kChecksumWindowBytes / stripe_bytes;
+        const uint64_t by_windows = batch.windows_left() * kChecksumWindowBytes / stripe_bytes;
         const uint64_t by_room = room / geometry.stripe_data_blocks();
         if (by_windows == 0 && !batch.held.empty())
             return false;
@@ -261,6 +275,7 @@ bool Discards::keep(const ArrayGroup& group, const std::vector<StripeRun>& runs,
     for (const HeldStripes& one : held)
         good = good && for_addresses(group, one.stripes, [&](VolumeAddress first, uint64_t bytes) -> Status {
                            windows.clear();
+                           batch.windows_held += divide_up(bytes, kChecksumWindowBytes);
                            CW_TRY(find_checksums(store_, batch.view, first, first + bytes, windows));
                            for (const Key& window : windows) {
                                const uint64_t begin = std::max(first.value, window.object);

@@ -34,6 +34,8 @@ public:
     virtual ~TrimCompletion() = default;
     // Called exactly once; the object may delete itself. `bytes` of members that were discarded.
     virtual void done(Status status, uint64_t bytes) = 0;
+    // False: nobody waits for it any more, and the trim ends. Asked between batches.
+    [[nodiscard]] virtual bool wanted() const { return true; }
 };
 
 class Discards {

@@ -145,8 +145,10 @@ void EmptyGroups::leave(const View& view)
     const size_t count = leaving_.size();
     std::erase_if(leaving_, [&](VolumeAddress address) {
         const Ref<const ArrayGroup> group = store_.volume.array().group_at(address);
-        // What a scrub recorded of it last comes into the trees first, and leaves them with the rest.
-        if (group && view.open->checksums.any_in(address, address + group->record.span_bytes())) {
+        // What a scrub recorded of it last comes into the trees first, and leaves them with the rest; so does
+        // what was dropped for a discard, which changes the same items.
+        const VolumeAddress end = group ? address + group->record.span_bytes() : address;
+        if (group && (view.open->checksums.any_in(address, end) || view.open->dropped.any_in(address, end))) {
             view.open->dirty = true;
             return false;
         }

@@ -159,6 +159,9 @@ Result<Attributes> add_node(Names& names, const NewNode& node, const Caller& cal
     // delete it under the caller.
     CW_ASSIGN(const InodeUse child, begin_inode(names, node.mode, node.rdev, caller));
     LookupReference reference(names, child);
+    // Before it can leave memory. Who gives the last reference back deletes it, unless it has a name by then.
+    if (node.name.empty())
+        CW_ASSERT(names.files.inodes.mark_unlinked(child->number));
     const InodeLocks locks({directory.get(), child.get()});
     child->mutex.assert_held();
     const Status status = add_child(names.store, op, *directory, node, *child, caller.umask, *inherits);
@@ -197,11 +200,7 @@ Result<Attributes> Names::make_node(InodeNumber parent, std::string_view name, u
 
 Result<Attributes> Names::make_temporary(InodeNumber directory, uint32_t mode, const Caller& caller)
 {
-    CW_ASSIGN(const Attributes made,
-              add_node(*this, {directory, {}, S_IFREG | (mode & 07777), 0, {}}, caller));
-    // Who gives the last reference back deletes it, unless it has a name by then.
-    remove_if_forgotten(*this, made.inode);
-    return made;
+    return add_node(*this, {directory, {}, S_IFREG | (mode & 07777), 0, {}}, caller);
 }
 
 Result<Attributes> Names::make_symlink(InodeNumber parent, std::string_view name, std::string_view target,

@@ -268,7 +268,9 @@ Status Names::remove_xattr(InodeNumber inode, std::string_view name)
     MutexLock lock(use->mutex);
     if (use->removed)
         return Err::kStale;
-    if (use->attributes.fixed())
+    // A capability goes with an append, too.
+    const bool goes_with_content = name == kCapabilityName && !use->attributes.immutable();
+    if (use->attributes.fixed() && !goes_with_content)
         return Err::kNotPermitted;
     CW_ASSIGN(const XattrSlot slot, find_present(store, inode, name));
     put_xattr(store, op, *use, name, slot, {});

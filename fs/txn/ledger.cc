@@ -62,7 +62,8 @@ PendingChanges changes_in(const Transaction& transaction)
     PendingChanges changes = {
         .entries = transaction.items.entry_count(),
         .bytes = transaction.items.byte_count(),
-        .freed_runs = transaction.items.entry_count() + transaction.rewritten_stripes,
+        .freed_runs =
+            transaction.items.entry_count() + transaction.rewritten_stripes + transaction.freed_frame_runs,
         .checksum_windows = transaction.checksums.window_count() + transaction.dropped.window_count(),
         .remap_windows = remapped,
         .remap_bytes = remapped * kWindowBytes,

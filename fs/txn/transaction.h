@@ -47,6 +47,8 @@ struct Transaction : RefCounted<Transaction> {
     std::atomic<uint64_t> emptied_file_nodes{0}, emptied_system_nodes{0};
     // Stripes of which a scrub recorded something anew: windows of the free-space tree.
     std::atomic<uint64_t> rewritten_stripes{0};
+    // Pieces of frames that were freed, beyond one for each item that went.
+    std::atomic<uint64_t> freed_frame_runs{0};
     // Something in it needs a commit: items, data, or freed space.
     std::atomic<bool> dirty{false};
     // Records of the fsync log can still tell all that happened in it since the last one. Set while the gate

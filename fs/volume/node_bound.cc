@@ -85,7 +85,7 @@ NodeBound node_bound(const MetadataRoom& room, const PendingChanges& pending)
     const uint64_t stripes = divide_up(in_stripes, room.blocks_per_stripe);
     // Compressed extents: new ones; those that a run cuts at its two ends, or of which it takes the last
     // part.
-    const uint64_t fresh_frames = room.has_frames ? pending.data_blocks / kFrameBlocksMax : 0;
+    const uint64_t fresh_frames = room.makes_frames ? pending.data_blocks / kFrameBlocksMax : 0;
     const uint64_t cut_frames = room.has_frames ? 2 * pending.data_runs : 0;
     const uint64_t frame_runs = cut_frames * (kFrameBlocksMax - 1);
 
@@ -112,7 +112,10 @@ NodeBound node_bound(const MetadataRoom& room, const PendingChanges& pending)
     // When the write-intent log is full, checksums of partial rows are committed on the way. Each
     // such commit frees what the one before it took, so that one of them counts: two at once only while the
     // commit itself, which takes more, has not begun.
-    const uint64_t joined = std::min(in_partial_rows, room.partial_row_blocks);
+    // Each window of a flush may end in part of a stripe.
+    const uint64_t flush_windows = room.makes_frames ? pending.data_blocks / kFlushWindowBlocks : 0;
+    const uint64_t tails = flush_windows * std::min(room.blocks_per_stripe, kFlushWindowBlocks);
+    const uint64_t joined = std::min(in_partial_rows + tails, room.partial_row_blocks);
     const uint64_t partial_row_windows = (1 + room.parity) * joined;
     const uint64_t early =
         joined < room.log_rows

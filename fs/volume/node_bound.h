@@ -12,6 +12,10 @@ namespace cowraid {
 // Most that is kept back for operations that free space.
 inline constexpr uint64_t kMetadataReserveBlocksMax = 16 * kMiB / kBlockBytes;
 
+// A flush that compresses goes by windows of so many blocks of files (fs/files/flush_stream.h). Large enough
+// that what does not fill a stripe at their ends is little.
+inline constexpr uint64_t kFlushWindowBlocks = 32 * kMiB / kBlockBytes;
+
 // What a commit has to record.
 struct PendingChanges {
     uint64_t entries = 0, bytes = 0;  // changed items of the file tree, and their payload
@@ -46,7 +50,8 @@ struct MetadataRoom {
     uint64_t log_rows = UINT64_MAX;  // for which the write-intent log has room between two commits
     uint64_t nodes_per_row = 1;  // side by side in the rows of one node, in the widest group
     bool has_moved_blocks = false;  // freeing one changes the remap tree
-    bool has_frames = false;  // files have compressed extents, or will
+    bool has_frames = false;  // files have compressed extents
+    bool makes_frames = false;  // files get compressed extents
 };
 
 // Blocks of nodes that a commit of `pending` takes at most: copies of what it changes, halves of nodes that

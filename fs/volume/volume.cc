@@ -324,8 +324,12 @@ void Volume::note_frames()
 
 bool Volume::may_have_frames() const
 {
-    return may_have_frames_.load(std::memory_order_relaxed) ||
-           (needed_features_ & feature_bit("inode_flags")) != 0;
+    return may_have_frames_.load(std::memory_order_relaxed);
+}
+
+bool Volume::may_have_inode_flags() const
+{
+    return (needed_features_ & feature_bit("inode_flags")) != 0;
 }
 
 bool Volume::may_have_moved_blocks() const

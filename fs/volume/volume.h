@@ -112,8 +112,8 @@ public:
     [[nodiscard]] bool may_have_moved_blocks() const;
     // Files may have compressed extents from the next commit on. Commit thread.
     void note_frames();
-    // Inodes with flags may be of files that are compressed.
     [[nodiscard]] bool may_have_frames() const;
+    [[nodiscard]] bool may_have_inode_flags() const;
     // Whether the last superblock has the feature `rights`; the next one has it after keep_rights().
     [[nodiscard]] bool keeps_rights() const { return keeps_rights_.load(std::memory_order_relaxed); }
     void keep_rights() { wants_rights_.store(true, std::memory_order_relaxed); }

@@ -161,6 +161,46 @@ TEST_CASE("compression: what is cut out of a frame leaves the rest, and the last
     CHECK(checked_data_blocks(volume) == 0);
 }
 
+TEST_CASE("compression: a volume that random bytes fill takes what it promised, and is emptied again")
+{
+    for (const ProfileId profile : {ProfileId::kRaid5, ProfileId::kRaid1}) {
+        Prng prng(seed());
+        SimVolume volume({4, 128 * kMiB, profile, ProfileId::kRaid1, 16 * 1024});
+        std::string why;
+        REQUIRE(volume.make(why).ok());
+        MountOptions options = compressing();
+        options.dirty_bytes_max = kGiB;
+        mount(volume, options);
+        Contents contents;
+        for (int file = 0;; ++file) {
+            const std::string name = "file" + std::to_string(file);
+            const auto content = random_content(prng, 1 + prng.below(3 * kMiB));
+            const Result<Attributes> made = volume.fs().names.make_node(kRoot, name, S_IFREG | 0644, 0, {});
+            if (made.err() == Err::kNoSpace)
+                break;
+            REQUIRE(made.ok());
+            const Result<size_t> written = volume.fs().files.write(made->inode, 0, content, {}, {});
+            volume.fs().names.forget(made->inode, 1);
+            contents[name] = written.ok() ? content : std::vector<std::byte>();
+            if (!written.ok()) {
+                REQUIRE(written.err() == Err::kNoSpace);
+                break;
+            }
+        }
+        CHECK(contents.size() > 40);
+        REQUIRE(volume.fs().step(true).ok());
+        REQUIRE(volume.fs().store.service.writing());
+        require_contents(volume.fs(), contents);
+        REQUIRE(volume.unmount().ok());
+        checked_data_blocks(volume);
+        mount(volume, options);
+        for (const auto& [name, content] : contents)
+            REQUIRE(volume.fs().names.unlink(kRoot, name).ok());
+        REQUIRE(volume.unmount().ok());
+        CHECK(checked_data_blocks(volume) == 0);
+    }
+}
+
 TEST_CASE("compression: random writes, holes, truncates, crashes and lost members equal a byte array")
 {
     for (uint64_t round = 0; round < 3; ++round) {

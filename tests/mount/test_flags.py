@@ -180,6 +180,13 @@ def test_append_only_lets_files_and_directories_grow(mounted):
     ]
     for call, *arguments in calls:
         assert refused(call, *arguments) == errno.EPERM, (call, arguments)
+    # Who may read and write could change what is there through a mapping.
+    assert refused(open_for, file, os.O_RDWR | os.O_APPEND) == errno.EPERM
+    # The flag of a descriptor can be taken away again.
+    fd = os.open(file, os.O_WRONLY | os.O_APPEND)
+    fcntl.fcntl(fd, fcntl.F_SETFL, 0)
+    assert refused(os.pwrite, fd, b"over", 0) == errno.EPERM
+    os.close(fd)
     with open(file, "a", encoding="ascii") as appended:
         appended.write(" and more")
         appended.flush()

@@ -107,10 +107,11 @@ void clear_environment()
 // Nobody is killed for lack of memory in its place, so it must not take all of it.
 void limit_daemon_memory(const MountOptions& options)
 {
-    const uint64_t asked = options.node_cache_bytes + options.dirty_bytes_max +
-                           options.partial_writes.stripe_cache_bytes + kMemoryBesideCaches;
+    const uint64_t shares =
+        options.node_cache_bytes + options.dirty_bytes_max + options.partial_writes.stripe_cache_bytes;
+    const uint64_t asked = std::max(shares, options.memory_bytes) + kMemoryBesideCaches;
     (void)limit_memory(std::max({kMemoryFloorBytes, usual_memory_bytes(), asked}),
-                       "mount with smaller cache= and dirty_max=");
+                       "mount with a smaller mem=");
 }
 
 Status receive_members(int channel, const MountRequest& request,
