@@ -98,7 +98,12 @@ void queue_removal(Names& names, InodeNumber inode)
 Status remove_inode(Names& names, InodeNumber number)
 {
     {
-        CW_ASSIGN(const Ref<Inode> inode, names.files.inodes.get(number));
+        const Result<Ref<Inode>> found = names.files.inodes.get(number);
+        // One that was made without a name may be asked for twice: as it is forgotten, and as its name goes.
+        if (found.err() == Err::kNotFound)
+            return {};
+        CW_TRY(found.status());
+        const Ref<Inode>& inode = *found;
         Progress progress = Progress::kMore;
         while (progress == Progress::kMore && !names.removals.stopped()) {
             CW_ASSIGN(progress, remove_piece(names, *inode));
