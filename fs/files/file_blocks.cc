@@ -22,6 +22,7 @@ LedgerChange insert_dirty(Files& files, const Ref<Inode>& inode, uint64_t first_
     files.tracker.note_blocks(*inode, first_block, block_count);
     if (!inode->on_dirty_list) {
         inode->on_dirty_list = true;
+        inode->compresses = is_to_compress(files.store.live.compression, inode->attributes.flags);
         files.dirty_inodes.add(inode);
     }
     return {.dirty_blocks = news,

@@ -11,9 +11,7 @@ FlushStream::FlushStream(Files& files, std::span<const Ref<Inode>> inodes)
 {
     for (const Ref<Inode>& inode : inodes) {
         MutexLock lock(inode->mutex);
-        const uint64_t flags = inode->attributes.flags;
-        const bool compress =
-            (choice_.on && (flags & kInodeNoCompress) == 0) || (flags & kInodeCompress) != 0;
+        const bool compress = is_to_compress(choice_, inode->attributes.flags);
         for (const auto& [file_block, extent] : inode->flushing.extents())
             pieces_.push_back({inode, file_block, extent, compress});
         compresses_ = compresses_ || compress;

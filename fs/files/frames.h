@@ -21,6 +21,12 @@
 
 namespace cowraid {
 
+// Whether what is written to a file with these flags is compressed.
+inline bool is_to_compress(CompressionChoice choice, uint64_t flags)
+{
+    return (choice.on && (flags & kInodeNoCompress) == 0) || (flags & kInodeCompress) != 0;
+}
+
 struct Frame {
     Inode* inode = nullptr;
     uint64_t first_block = 0;  // of the file

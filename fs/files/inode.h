@@ -45,6 +45,8 @@ struct Inode : RefCounted<Inode> {
     // Kinds of extended attributes (XattrKind) that it has not: known since it was made or somebody looked.
     // Changed under the mutex.
     std::atomic<uint8_t> absent_xattrs{0};
+    // Something of its dirty data is to be compressed: how many blocks it becomes shows then.
+    bool compresses CW_GUARDED_BY(mutex) = false;
     // Made without a name (O_TMPFILE), and had none yet.
     bool temporary CW_GUARDED_BY(mutex) = false;
     // Data of the open transaction, and data on its way to members. Reads look at dirty, then flushing,
