@@ -3,6 +3,7 @@
 conversions, members that are added, removed, made smaller and larger, the replacement of a member, a scrub,
 members that go and come back. COWRAID_CROSSING_SECONDS: how long (8)."""
 
+import errno
 import os
 import random
 import struct
@@ -65,10 +66,25 @@ class VersionWriter(threading.Thread):
         file.seek(first * BLOCK)
         content = b"".join(block_content(self.file, block, self.version)
                            for block in range(first, first + count))
-        assert file.write(content) == len(content)
+        self.write(file, content)
         if random.random() < 0.2:
             os.fsync(file.fileno())
             self.safe = list(self.latest)
+
+    def write(self, file, content):
+        """There is room for hundreds of MiB. While operations cross, a write may find none for a moment
+        (STATUS); that it finds it within ten seconds is asserted."""
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                assert file.write(content) == len(content)
+                return
+            except OSError as error:
+                if error.errno != errno.ENOSPC or time.monotonic() > deadline:
+                    raise
+                room = os.statvfs(self.path)
+                print("no room for a moment, of", room.f_bavail * room.f_frsize, flush=True)
+                time.sleep(0.1)
 
     def verify(self):
         """What is there from now on is what counts."""
