@@ -101,7 +101,8 @@ configure() {
 # What is installed, and what mount tests run besides; Meson builds tests when they run.
 build_programs() {
     configure build-test "${test_options[@]}" || return 1
-    meson introspect build-test --targets | scripts/installed_targets.py build-test coherence |
+    meson introspect build-test --targets |
+        scripts/installed_targets.py build-test coherence file_ops posix_suite |
         xargs ninja -C build-test -j "$jobs" >"$logs/build" 2>&1 && return 0
     grep -v '^\[' "$logs/build" | head -n 80
     return 1

@@ -329,6 +329,12 @@ int Fuzzer::run_repeat()
     return 2;
 }
 
+// Behind the fields of another structure in the same item. The libFuzzer target of items has them.
+bool stands_inside_another(const std::string& structure)
+{
+    return structure == "DiskAcl" || structure == "DiskAclEntry" || structure == "DiskExtentRun";
+}
+
 int Fuzzer::report()
 {
     for (size_t shape = 0; shape < subjects_.size(); ++shape)
@@ -336,7 +342,8 @@ int Fuzzer::report()
     size_t missing = 0;
     for (const std::string& structure : fuzzed_structures())
         for (const Leaf& leaf : leaves_of(structure))
-            if (wanted(leaf) && !totals_.fields.contains(structure + "." + leaf.field)) {
+            if (wanted(leaf) && !stands_inside_another(structure) &&
+                !totals_.fields.contains(structure + "." + leaf.field)) {
                 printf("not covered: %s.%s\n", structure.c_str(), leaf.field.c_str());
                 ++missing;
             }

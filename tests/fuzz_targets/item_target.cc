@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Input: which structure, two numbers of its key, then the payload of the item.
 #include "alloc/recorded_space.h"
+#include "format/acl_codec.h"
 #include "format/to_text.h"
 #include "format/window_codec.h"
 #include "fs/files/extents.h"
@@ -59,6 +60,17 @@ void check_link(Bytes payload)
     CW_ASSERT(check_name(link->name).ok());
     const ItemBytes encoded = encode_link(*link);
     CW_ASSERT(std::equal(encoded.begin(), encoded.end(), payload.begin(), payload.end()));
+}
+
+void check_acl(Bytes payload)
+{
+    const Result<Acl> acl = decode_acl(payload);
+    if (!acl.ok())
+        return;
+    CW_ASSERT(acl->size() >= 3 && payload.size() <= kAclBytesMax);
+    const ItemBytes encoded = encode_acl(*acl);
+    const Result<Acl> again = decode_acl(encoded);
+    CW_ASSERT(again.ok() && encode_acl(*again) == encoded);
 }
 
 void check_xattr(uint64_t cursor, Bytes payload)
@@ -145,6 +157,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
         break;
     case Structure::kRemap:
         check_remap(payload);
+        break;
+    case Structure::kAcl:
+        check_acl(payload);
         break;
     case Structure::kSpace:
         check_space({object}, offset, payload);

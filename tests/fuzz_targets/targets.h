@@ -114,6 +114,7 @@ enum class Structure : uint8_t {
     kRemap,
     kSpace,
     kPrinted,
+    kAcl,
     kCount,
 };
 
