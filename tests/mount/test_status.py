@@ -37,7 +37,7 @@ def test_from_healthy_to_degraded_and_back(make_volume):
     assert line(text, "State:") == "ONLINE" and "Action:" not in text
     assert line(text, "Options:") == "rw,relatime"
     shown = json.loads(status(volume, "--json"))["volumes"][0]
-    assert shown["mount_options"].startswith("rw,relatime,commit=5,dirty_max=256M,")
+    assert shown["mount_options"].startswith("rw,relatime,commit=5,compress=no,mem=1G,dirty_max=256M,")
     assert line(text, "Scrub:") == "none yet"
     assert "any 2 members" in text and "raid6 for data, raid1c3 for metadata" in text
     members = [words.split()[1:] for words in text.splitlines() if "/dev/loop" in words]
