@@ -114,18 +114,16 @@ Result<bool> ExtentEditor::frame_stays(const FileExtent& extent, uint64_t first_
 Status ExtentEditor::find_freed(const FileExtent& extent, std::span<const FileExtent> later,
                                 uint64_t first_block, uint64_t end, std::vector<RemappedRun>& places) const
 {
-    if (!extent.compressed()) {
-        for (const StoredRun& run : cut_of(extent, first_block, end).stored_runs())
-            CW_TRY(find_physical(files_.store, view_, run.address, run.block_count, places));
-        return {};
+    const FileExtent going = cut_of(extent, first_block, end);
+    if (extent.compressed()) {
+        if (std::any_of(later.begin(), later.end(),
+                        [&](const FileExtent& other) { return other.same_frame(extent); }))
+            return {};
+        CW_ASSIGN(const bool stays, frame_stays(extent, first_block, end));
+        if (stays)
+            return {};
     }
-    if (std::any_of(later.begin(), later.end(),
-                    [&](const FileExtent& other) { return other.same_frame(extent); }))
-        return {};
-    CW_ASSIGN(const bool stays, frame_stays(extent, first_block, end));
-    if (stays)
-        return {};
-    for (const StoredRun& run : extent.frame)
+    for (const StoredRun& run : going.stored_runs())
         CW_TRY(find_physical(files_.store, view_, run.address, run.block_count, places));
     return {};
 }

@@ -74,6 +74,8 @@ void FrameReads::add(const FileExtent& part, std::byte* memory)
 
 Status FrameReads::find(Store& store, const View& view)
 {
+    if (parts_.empty())
+        return {};
     stored_ = AlignedBuffer(stored_bytes_);
     size_t offset = 0;
     for (const Part& part : parts_) {

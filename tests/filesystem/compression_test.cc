@@ -51,6 +51,17 @@ uint64_t checked_data_blocks(SimVolume& volume)
     return report.data_blocks;
 }
 
+// Nothing of them is left, and the volume is clean.
+void remove_all(SimVolume& volume, const Contents& contents)
+{
+    for (const auto& [name, content] : contents)
+        REQUIRE(volume.fs().names.unlink(kRoot, name).ok());
+    for (int commits = 0; commits < 3; ++commits)
+        REQUIRE(volume.fs().step(true).ok());
+    REQUIRE(volume.unmount().ok());
+    CHECK(checked_data_blocks(volume) == 0);
+}
+
 const VolumeShape kShapes[] = {
     {4, 128 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 16 * 1024},
     {5, 128 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3, 4 * 1024},
@@ -91,12 +102,7 @@ TEST_CASE("compression: text is stored smaller, random bytes as they are, and bo
         mount(volume, manual_options());
         require_contents(volume.fs(), contents);
         CHECK((volume.fs().volume->superblock().incompat_features & feature_bit("zstd")) != 0);
-        for (const auto& [name, content] : contents)
-            REQUIRE(volume.fs().names.unlink(kRoot, name).ok());
-        for (int commits = 0; commits < 3; ++commits)
-            REQUIRE(volume.fs().step(true).ok());
-        REQUIRE(volume.unmount().ok());
-        CHECK(checked_data_blocks(volume) == 0);
+        remove_all(volume, contents);
     }
 }
 
@@ -194,12 +200,7 @@ TEST_CASE("compression: a volume that random bytes fill takes what it promised, 
         REQUIRE(volume.unmount().ok());
         checked_data_blocks(volume);
         mount(volume, options);
-        for (const auto& [name, content] : contents)
-            REQUIRE(volume.fs().names.unlink(kRoot, name).ok());
-        for (int commits = 0; commits < 3; ++commits)
-            REQUIRE(volume.fs().step(true).ok());
-        REQUIRE(volume.unmount().ok());
-        CHECK(checked_data_blocks(volume) == 0);
+        remove_all(volume, contents);
     }
 }
 

@@ -60,7 +60,7 @@ int command_property_get(int argc, char** argv, CommandOptions options)
     if (options.format == OutputFormat::kJson) {
         const Json out = json_make_object();
         json_put_text(out.get(), "compression", text);
-        print_line(stdout, "%s", json_print(out.get()).c_str());
+        print_json(out.get());
     } else if (!text.empty()) {
         print_line(stdout, "compression=%s", text.c_str());
     }
