@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "format/feature_table.h"
+#include "format/items.h"
 #include "tests/filesystem/volume_contents.h"
 #include "tests/support/bytes.h"
 
@@ -165,6 +166,24 @@ TEST_CASE("compression: what is cut out of a frame leaves the rest, and the last
     CHECK(stored_blocks(volume.fs(), "f") == 0);
     REQUIRE(volume.unmount().ok());
     CHECK(checked_data_blocks(volume) == 0);
+}
+
+TEST_CASE("compression: what is made in a volume that was made for it is compressed")
+{
+    VolumeShape shape = kShapes[1];
+    shape.compress = true;
+    SimVolume volume(shape);
+    std::string why;
+    REQUIRE(volume.make(why).ok());
+    checked_data_blocks(volume);
+    mount(volume, manual_options());
+    CHECK((volume.fs().volume->superblock().incompat_features & feature_bit("inode_flags")) != 0);
+    CHECK(*volume.fs().names.get_flags(kRoot) == kInodeCompress);
+    Prng prng(seed());
+    write_file(volume.fs(), "f", text_content(prng, kMiB));
+    REQUIRE(volume.fs().step(true).ok());
+    CHECK(stored_blocks(volume.fs(), "f") < kMiB / kBlockBytes / 2);
+    CHECK(*volume.fs().names.get_flags(find_file(volume.fs(), "f")) == kInodeCompress);
 }
 
 TEST_CASE("compression: a volume that random bytes fill takes what it promised, and is emptied again")

@@ -83,6 +83,34 @@ def test_a_remount_begins_and_ends_compression(volume):
     assert stored(volume.mount_point / "after") == 4 * MIB
 
 
+def test_mkfs_makes_a_volume_that_compresses(make_volume):
+    volume = make_volume()
+    volume.make("--compress", "none")
+    volume.mount()
+    with pytest.raises(OSError):
+        os.getxattr(volume.mount_point, NAME)
+    volume.unmount()
+    volume.make("-f", "--compress", "zstd")
+    volume.mount()
+    root = volume.mount_point
+    assert tool("cowraid", "property", "get", root).stdout == "compression=zstd\n"
+    (root / "deeper").mkdir()
+    for name in ("file", "deeper/file"):
+        write(root / name, text(4 * MIB))
+        comes_to_take_less(root / name, MIB)
+    # The root directory is one like any other.
+    tool("cowraid", "property", "set", root, "compression", "")
+    write(root / "plain", text(4 * MIB))
+    assert stored(root / "plain") == 4 * MIB
+    volume.unmount()
+    volume.mount()
+    for name in ("file", "deeper/file", "plain"):
+        assert (root / name).read_bytes() == text(4 * MIB)
+    assert os.getxattr(root / "deeper", NAME) == b"zstd"
+    volume.unmount()
+    volume.check()
+
+
 def test_files_and_folders_ask_for_themselves(volume):
     root = volume.mount_point
     (root / "logs").mkdir()
