@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Compressed files on real mounts: what they take, who asks for it, and what members see."""
 
+import json
 import os
 import shutil
 
@@ -69,6 +70,43 @@ def test_text_takes_less_and_survives_lost_members(make_volume, data, metadata):
     volume.mount()
     assert (volume.mount_point / "text").read_bytes() == bytes(model)
     volume.unmount()
+    volume.check()
+
+
+def test_usage_says_what_is_compressed(volume):
+    def told():
+        tool("cowraid", "filesystem", "sync", volume.mount_point)  # counted by commits
+        return usage(volume.mount_point)
+
+    def usage(where):
+        report = json.loads(tool("cowraid", "filesystem", "usage", "--json", where).stdout)
+        return report["compressed_file_bytes"], report["compressed_bytes"]
+
+    assert told() == (0, 0)
+    assert "Compressed:" not in tool("cowraid", "filesystem", "usage", volume.mount_point).stdout
+    volume.mount(options="remount,compress=zstd")
+    for name in ("one", "other"):
+        write(volume.mount_point / name, text(4 * MIB))
+    write(volume.mount_point / "random", random_content(2 * MIB))
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    taken = stored(volume.mount_point / "one") + stored(volume.mount_point / "other")
+    assert told() == (8 * MIB, taken) and 0 < taken < 2 * MIB
+    line = [line for line in tool("cowraid", "filesystem", "usage", volume.mount_point).stdout.splitlines()
+            if "Compressed:" in line]
+    assert len(line) == 1 and line[0].split()[1:4] == ["8.00MiB", "(of", "files,"]
+    assert line[0].endswith(f"ratio {8 * MIB / taken:.2f})")
+    metrics = tool("cowraid", "metrics").stdout
+    uuid = json.loads(tool("cowraid", "filesystem", "usage", "--json", volume.mount_point).stdout)["uuid"]
+    assert f'cowraid_compressed_file_bytes{{volume="{uuid}"}} {8 * MIB}\n' in metrics
+    assert f'cowraid_compressed_bytes{{volume="{uuid}"}} {taken}\n' in metrics
+    # Part of a frame keeps its blocks.
+    run("fallocate", "-p", "-o", 4096, "-l", 8192, volume.mount_point / "one")
+    assert told() == (8 * MIB - 8192, taken)
+    (volume.mount_point / "other").unlink()
+    rest = stored(volume.mount_point / "one")
+    wait_for(lambda: told() == (4 * MIB - 8192, rest), otherwise=told)
+    volume.unmount()
+    assert usage(volume.devices[0]) == (4 * MIB - 8192, rest)
     volume.check()
 
 
