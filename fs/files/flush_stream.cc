@@ -43,8 +43,6 @@ bool FlushStream::next_window()
             from += frame->block_count;
             to += frame->stored_blocks();
         }
-    files_.compressed_file_blocks += from;
-    files_.compressed_blocks += to;
     stored_blocks_ = now_.file_blocks - from + to;
     prepare();
     return !now_.parts.empty();

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "format/feature_table.h"
+#include "format/items.h"
 #include "tests/filesystem/volume_contents.h"
 #include "tests/support/bytes.h"
 
@@ -49,6 +50,14 @@ uint64_t checked_data_blocks(SimVolume& volume)
     REQUIRE_MESSAGE(checked.ok(), why);
     REQUIRE_MESSAGE(report.findings.empty(), report.findings.front().text);
     return report.data_blocks;
+}
+
+void require_counted(SimVolume& volume, uint64_t file_blocks, uint64_t blocks)
+{
+    const VolumeInfo info = volume.fs().info();
+    REQUIRE(info.compression_counted);
+    REQUIRE(info.compressed_file_bytes == file_blocks * kBlockBytes);
+    REQUIRE(info.compressed_bytes == blocks * kBlockBytes);
 }
 
 // Nothing of them is left, and the volume is clean.
@@ -165,6 +174,95 @@ TEST_CASE("compression: what is cut out of a frame leaves the rest, and the last
     CHECK(stored_blocks(volume.fs(), "f") == 0);
     REQUIRE(volume.unmount().ok());
     CHECK(checked_data_blocks(volume) == 0);
+}
+
+TEST_CASE("compression: the volume counts what is compressed, over remounts and a replay of the fsync log")
+{
+    SimVolume volume(kShapes[0]);
+    std::string why;
+    REQUIRE(volume.make(why).ok());
+    mount(volume, compressing());
+    Prng prng(seed());
+    const size_t frame_bytes = size_t{kFrameBlocksMax} * kBlockBytes;
+    write_file(volume.fs(), "f", text_content(prng, 3 * frame_bytes));
+    write_file(volume.fs(), "g", text_content(prng, frame_bytes));
+    write_file(volume.fs(), "random", random_content(prng, frame_bytes));
+    REQUIRE(volume.fs().step(true).ok());
+    const uint64_t of_f = stored_blocks(volume.fs(), "f"), of_g = stored_blocks(volume.fs(), "g");
+    require_counted(volume, 4 * kFrameBlocksMax, of_f + of_g);
+    REQUIRE(volume.unmount().ok());
+    checked_data_blocks(volume);
+    mount(volume, manual_options());
+    require_counted(volume, 4 * kFrameBlocksMax, of_f + of_g);
+    // A part of the first frame goes, and all of the second one, in two pieces; neither with a commit.
+    const InodeNumber file = find_file(volume.fs(), "f");
+    const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    const uint64_t commits = volume.fs().info().commits;
+    write_file(volume.fs(), "logged", random_content(prng, kBlockBytes));
+    for (const auto& [first, count] : {std::pair<uint64_t, uint64_t>{3, 4}, {32, 10}, {42, 22}}) {
+        REQUIRE(volume.fs().files.allocate_range(file, punch, first * kBlockBytes, count * kBlockBytes).ok());
+        REQUIRE(volume.fs().committer.fsync(file, Committer::SyncWhat::kAll).ok());
+    }
+    const uint64_t left = stored_blocks(volume.fs(), "f");
+    REQUIRE(left < of_f);
+    const uint64_t made = volume.fs().info().commits - commits;
+    volume.kill();
+    volume.power_cut(prng);
+    mount(volume, manual_options());
+    REQUIRE(made <= 1);  // with which the log begins
+    REQUIRE(volume.fs().info().replayed_records >= 2);
+    REQUIRE(volume.fs().step(true).ok());
+    require_counted(volume, 4 * kFrameBlocksMax - 36, left + of_g);
+    for (const char* const name : {"f", "g", "random", "logged"})
+        REQUIRE(volume.fs().names.unlink(kRoot, name).ok());
+    for (int commits_more = 0; commits_more < 3; ++commits_more)
+        REQUIRE(volume.fs().step(true).ok());
+    require_counted(volume, 0, 0);
+    REQUIRE(volume.unmount().ok());
+    CHECK(checked_data_blocks(volume) == 0);
+}
+
+TEST_CASE("compression: a volume with frames that nobody counted says nothing of them")
+{
+    SimVolume volume(kShapes[0]);
+    std::string why;
+    REQUIRE(volume.make(why).ok());
+    mount(volume, compressing());
+    CHECK(volume.fs().info().compression_counted);
+    Prng prng(seed());
+    write_file(volume.fs(), "f", text_content(prng, kMiB));
+    // As a program leaves it that does not know the counts.
+    volume.fs().files.compression_counted = false;
+    REQUIRE(volume.fs().step(true).ok());
+    REQUIRE(volume.unmount().ok());
+    checked_data_blocks(volume);
+    for (int mounts = 0; mounts < 2; ++mounts) {
+        mount(volume, compressing());
+        CHECK_FALSE(volume.fs().info().compression_counted);
+        CHECK(volume.fs().info().compressed_file_bytes == 0);
+        REQUIRE(volume.fs().names.unlink(kRoot, "f").ok());
+        write_file(volume.fs(), "f", text_content(prng, kMiB));
+        REQUIRE(volume.unmount().ok());
+        checked_data_blocks(volume);
+    }
+}
+
+TEST_CASE("compression: what is made in a volume that was made for it is compressed")
+{
+    VolumeShape shape = kShapes[1];
+    shape.compress = true;
+    SimVolume volume(shape);
+    std::string why;
+    REQUIRE(volume.make(why).ok());
+    checked_data_blocks(volume);
+    mount(volume, manual_options());
+    CHECK((volume.fs().volume->superblock().incompat_features & feature_bit("inode_flags")) != 0);
+    CHECK(*volume.fs().names.get_flags(kRoot) == kInodeCompress);
+    Prng prng(seed());
+    write_file(volume.fs(), "f", text_content(prng, kMiB));
+    REQUIRE(volume.fs().step(true).ok());
+    CHECK(stored_blocks(volume.fs(), "f") < kMiB / kBlockBytes / 2);
+    CHECK(*volume.fs().names.get_flags(find_file(volume.fs(), "f")) == kInodeCompress);
 }
 
 TEST_CASE("compression: a volume that random bytes fill takes what it promised, and is emptied again")
