@@ -15,8 +15,8 @@ LONG = os.environ.get("COWRAID_LONG") == "1"
 SEED = int(os.environ.get("COWRAID_SEED", "1"))
 COMMAND = ["rsync", "-aHAX", "--checksum", "--itemize-changes"]
 ODD_NAMES = [b"new\nline", b"tab\there", b" leading", b"trailing ", b"-rf", b"\\back\\slash", b"*?[a]",
-             b"\xff\xfe\x80", "é".encode(), "e\u0301".encode(), b"$(reboot)", b"'\"`", b"\x01\x7f", b".hidden",
-             b"..three", b"n" * 255, "\N{SNOWMAN}".encode() * 85]
+             b"\xff\xfe\x80", "é".encode(), "e\u0301".encode(), b"$(reboot)", b"'\"`", b"\x01\x7f",
+             b".hidden", b"..three", b"n" * 255, "\N{SNOWMAN}".encode() * 85]
 TIMES_NS = [0, 1, -1, 999_999_999, 315_532_800_123_456_789, -10**18 - 1, (1 << 31) * 10**9,
             (1 << 32) * 10**9 + 7, 1_700_000_000_000_000_001]
 MODES = [0o000, 0o400, 0o644, 0o777, 0o4755, 0o2755, 0o1777, 0o6711, 0o7777]
