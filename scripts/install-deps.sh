@@ -12,7 +12,9 @@ build_packages=(meson ninja-build pkg-config cmake g++ libfuse3-dev fuse3 liburi
 # Where the distribution has no such version, scripts/test.sh takes another compiler or leaves a check out.
 clang_packages=(clang-14 clang-format-14 libclang-rt-14-dev llvm-14)
 test_packages=(python3-pytest fio stress-ng rsync sqlite3 git strace nbdkit libnbd-bin
-    acl attr libcap2-bin btrfs-progs tar coreutils mandoc zsh systemd udev librsvg2-bin)
+    acl attr libcap2-bin e2fsprogs btrfs-progs tar coreutils mandoc zsh systemd udev librsvg2-bin)
+# Programs that mount tests run on a volume; a test is left out without its program.
+program_packages=(nfs-ganesha nfs-ganesha-vfs rpcbind libnfs-utils iproute2 podman)
 package_packages=(dpkg-dev debhelper lintian)
 bench_packages=(dbench)  # a row of scripts/bench.py
 
@@ -67,7 +69,7 @@ main() {
     --package) packages+=("${package_packages[@]}") ;;
     "")
         packages+=("${test_packages[@]}")
-        optional=("${clang_packages[@]}" "${bench_packages[@]}")
+        optional=("${clang_packages[@]}" "${bench_packages[@]}" "${program_packages[@]}")
         ;;
     *)
         usage >&2

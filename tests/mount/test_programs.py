@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from conftest import ROOT, run
+from conftest import run
 
 
 @pytest.mark.parametrize("engine", ["psync", "mmap"])
@@ -18,17 +18,6 @@ def test_fio_verify(volume, engine, direct):
     run("fio", "--name=verify", f"--directory={volume.mount_point}", f"--ioengine={engine}",
         f"--direct={direct}", "--rw=randwrite", "--bsrange=4k-128k", "--size=24M", "--verify=crc32c",
         "--do_verify=1", "--end_fsync=1", "--verify_fatal=1", "--randseed=1", cwd=volume.folder)
-
-
-def test_git(volume, tmp_path):
-    repository = volume.mount_point / "repository"
-    run("git", "-c", "safe.directory=*", "clone", "-q", "--no-hardlinks", ROOT, repository)
-    run("git", "-C", repository, "gc", "-q")
-    run("git", "-C", repository, "fsck", "--full")
-    volume.unmount()
-    volume.mount()
-    run("git", "-C", repository, "status")
-    run("git", "-C", repository, "fsck", "--full")
 
 
 def test_tar_and_rsync(volume, tmp_path):
