@@ -138,7 +138,7 @@ def test_trees_of_a_mounted_volume(make_volume):
     first = re.match(r"commit (\d+) of a mounted volume", text)
     assert first and "name 'named file'" in text
     loop = (f"i=0; while :; do i=$((i + 1)); touch {volume.mount_point}/name$i; "
-            f"[ $i -lt 40 ] || rm {volume.mount_point}/name$((i - 30)); "
+            f"[ $i -le 30 ] || rm {volume.mount_point}/name$((i - 30)); "
             f"{TOOLS}/cowraid filesystem sync {volume.mount_point}; done")
     writer = subprocess.Popen(["sh", "-c", loop], start_new_session=True)
     try:
