@@ -31,6 +31,8 @@ std::vector<std::byte> text_content(Prng& prng, size_t bytes)
 
 std::vector<std::byte> some_content(Prng& prng, size_t bytes)
 {
+    if (prng.chance(1, 8))
+        return std::vector<std::byte>(bytes);
     return prng.chance(1, 4) ? random_content(prng, bytes) : text_content(prng, bytes);
 }
 
@@ -220,6 +222,59 @@ TEST_CASE("compression: the volume counts what is compressed, over remounts and 
     require_counted(volume, 0, 0);
     REQUIRE(volume.unmount().ok());
     CHECK(checked_data_blocks(volume) == 0);
+}
+
+TEST_CASE("compression: zeros become holes, and what is reserved there stays so")
+{
+    SimVolume volume(kShapes[0]);
+    std::string why;
+    REQUIRE(volume.make(why).ok());
+    mount(volume, compressing());
+    Prng prng(seed());
+    const size_t frame_bytes = size_t{kFrameBlocksMax} * kBlockBytes;
+    write_file(volume.fs(), "zeros", std::vector<std::byte>(kMiB + 100));
+    REQUIRE(volume.fs().step(true).ok());
+    CHECK(stored_blocks(volume.fs(), "zeros") == 1);  // a last block by itself is stored
+    CHECK((volume.fs().volume->superblock().incompat_features & feature_bit("zstd")) == 0);
+    // Over data: a frame, half of one, and blocks that are not compressed.
+    auto content = text_content(prng, 2 * frame_bytes);
+    const auto plain = random_content(prng, frame_bytes);
+    content.insert(content.end(), plain.begin(), plain.end());
+    write_file(volume.fs(), "over", content);
+    REQUIRE(volume.fs().step(true).ok());
+    const InodeNumber over = find_file(volume.fs(), "over");
+    const uint64_t before = stored_blocks(volume.fs(), "over");
+    const size_t first = frame_bytes / 2, bytes = 2 * frame_bytes;
+    std::fill_n(content.begin() + static_cast<ptrdiff_t>(first), bytes, std::byte{});
+    const std::vector<std::byte> zeros(bytes);
+    REQUIRE(volume.fs().files.write(over, first, zeros, {}, {}).ok());
+    // Reserved, a part of it written before.
+    write_file(volume.fs(), "reserved", {});
+    const InodeNumber reserved = find_file(volume.fs(), "reserved");
+    REQUIRE(volume.fs().files.allocate_range(reserved, 0, 0, 4 * frame_bytes).ok());
+    REQUIRE(volume.fs().files.write(reserved, frame_bytes, random_content(prng, frame_bytes), {}, {}).ok());
+    REQUIRE(volume.fs().step(true).ok());
+    REQUIRE(volume.fs().files.reserved_blocks == 3 * kFrameBlocksMax);
+    REQUIRE(volume.fs().files.write(reserved, first, zeros, {}, {}).ok());
+    REQUIRE(volume.fs().step(true).ok());
+    require_content(volume.fs(), over, content);
+    CHECK(stored_blocks(volume.fs(), "over") < before - kFrameBlocksMax / 2);
+    CHECK(stored_blocks(volume.fs(), "over") >= kFrameBlocksMax / 2);
+    require_content(volume.fs(), reserved, std::vector<std::byte>(4 * frame_bytes));
+    CHECK(stored_blocks(volume.fs(), "reserved") == 3 * kFrameBlocksMax);
+    CHECK(volume.fs().files.reserved_blocks == 3 * kFrameBlocksMax);
+    REQUIRE(volume.unmount().ok());
+    checked_data_blocks(volume);
+    // Who does not compress stores them.
+    mount(volume, manual_options());
+    require_content(volume.fs(), find_file(volume.fs(), "over"), content);
+    write_file(volume.fs(), "plain", std::vector<std::byte>(kMiB));
+    REQUIRE(volume.fs().step(true).ok());
+    CHECK(stored_blocks(volume.fs(), "plain") == kMiB / kBlockBytes);
+    Contents all;
+    for (const char* const name : {"zeros", "over", "reserved", "plain"})
+        all[name] = {};
+    remove_all(volume, all);
 }
 
 TEST_CASE("compression: a volume with frames that nobody counted says nothing of them")

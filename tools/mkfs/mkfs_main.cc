@@ -157,23 +157,6 @@ void print_summary_json(const Made& made, const std::vector<std::string>& warnin
     print_json(out.get());
 }
 
-// A device that does not take it stays as it is.
-void discard_all(const std::vector<std::unique_ptr<BlockDevice>>& devices)
-{
-    constexpr uint64_t kPartBytes = kGiB;  // a signal ends the program in between
-    for (const std::unique_ptr<BlockDevice>& device : devices)
-        for (uint64_t offset = 0; offset < device->size_bytes() && device->discards(); offset += kPartBytes) {
-            IoRequest request{.kind = IoKind::kDiscard,
-                              .device = device.get(),
-                              .offset = {offset},
-                              .vectors = {},
-                              .discard_bytes = std::min(kPartBytes, device->size_bytes() - offset)};
-            run_io({&request, 1});
-            if (!request.result.ok())
-                break;
-        }
-}
-
 Result<Made> make(const MkfsArguments& arguments, MakeOptions options, std::vector<std::string>& warnings,
                   std::string& why)
 {
@@ -194,8 +177,9 @@ Result<Made> make(const MkfsArguments& arguments, MakeOptions options, std::vect
         (spare ? spares : members).push_back(std::move(member));
     }
     if (!arguments.nodiscard) {
-        discard_all(members);
-        discard_all(spares);
+        for (const auto* const list : {&members, &spares})
+            for (const std::unique_ptr<BlockDevice>& device : *list)
+                discard_all(*device);
     }
     CW_ASSIGN(made.result, make_volume(members, made.options, why, std::move(spares)));
     return made;
