@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Containers of podman whose images and upper directories are on a volume: unpacked, changed, committed, built."""
+"""Containers of podman with images and upper directories on a volume: unpacked, changed, committed, built."""
 
 import hashlib
 import json
@@ -88,8 +88,8 @@ def tree_of_tar(path):
             if member.name.startswith("data/"):
                 content = archive.extractfile(member).read() if member.isreg() or member.islnk() else None
                 kind = tarfile.REGTYPE if member.islnk() else member.type
-                found[member.name] = (kind, member.mode & 0o7777, member.uid, member.gid, member.linkname * member.issym(),
-                                      content)
+                found[member.name] = (kind, member.mode & 0o7777, member.uid, member.gid,
+                                      member.linkname * member.issym(), content)
     return found
 
 
@@ -147,18 +147,18 @@ def test_life_of_an_image(make_volume, tmp_path, data, metadata):
     assert json.loads(podman("info", "--format", "json"))["store"]["graphDriverName"] == "overlay"
     expected = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {name}\n" for name, path in sorted(
         (f"/{path.relative_to(base)}", path) for path in base.rglob("*") if path.is_file()))
-    listing = "export LC_ALL=C; find /bin /data /lib* /usr -type f 2>/dev/null | sort | while read -r name; do" \
-        ' sha256sum "$name"; done'
+    listing = "export LC_ALL=C; find /bin /data /lib* /usr -type f 2>/dev/null | sort | " \
+        'while read -r name; do sha256sum "$name"; done'
     assert podman.run("base", listing, "--rm") == expected
 
     podman.run("base", CHANGE, "--name", "changed")
     assert exported(podman, "changed") == AFTER
     changes = {line.split()[1]: line[0] for line in podman("diff", "changed").splitlines()}
     assert {name: kind for name, kind in changes.items() if name.startswith("/data/")} == {
-        "/data/changed": "C", "/data/gone": "D", "/data/lower": "D", "/data/moved": "A", "/data/moved/deep": "A",
-        "/data/moved/deep/file": "A", "/data/moved/deep/more": "A", "/data/opaque": "D",
-        "/data/opaque/new": "A", "/data/linked": "C", "/data/hard": "A", "/data/soft": "A", "/data/mode": "C",
-        "/data/owner": "C", "/data/fifo": "A", "/data/there": "C"}
+        "/data/changed": "C", "/data/gone": "D", "/data/lower": "D", "/data/moved": "A",
+        "/data/moved/deep": "A", "/data/moved/deep/file": "A", "/data/moved/deep/more": "A",
+        "/data/opaque": "D", "/data/opaque/new": "A", "/data/linked": "C", "/data/hard": "A",
+        "/data/soft": "A", "/data/mode": "C", "/data/owner": "C", "/data/fifo": "A", "/data/there": "C"}
     podman("commit", "-q", "changed", "second")
     podman.remount()
     assert exported(podman, "changed") == AFTER == exported_image(podman, "second")
