@@ -276,7 +276,9 @@ Status record_runs(Files& files, FlushBatch& batch, std::span<const MappedRun> r
     for (const MappedRun& run : runs) {
         int64_t runs_more = 0;
         CW_TRY(record_run(files, batch, run, runs_more));
-        files.store.ledger.remove_dirty(run.extent.block_count, runs_more);
+        // A hole takes no place. What others take is given back with it, by refresh_budget().
+        const bool hole = run.extent.kind == ExtentKind::kReserved;
+        files.store.ledger.remove_dirty(run.extent.block_count, runs_more, hole ? run.extent.block_count : 0);
     }
     files.store.ledger.answer_waiting();
     return {};

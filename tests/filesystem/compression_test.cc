@@ -80,6 +80,13 @@ const VolumeShape kShapes[] = {
     {5, 160 * kMiB, ProfileId::kRaid6, ProfileId::kRaid6, 64 * 1024},
 };
 
+// Nothing is dirty: only what fallocate reserved has a place set aside.
+void check_reservations(Filesystem& filesystem)
+{
+    CHECK(filesystem.store.ledger.dirty_blocks() == 0);
+    CHECK(filesystem.store.ledger.reserved_data() == static_cast<uint64_t>(filesystem.files.reserved_blocks));
+}
+
 }  // namespace
 
 TEST_CASE("compression: text is stored smaller, random bytes as they are, and both come back")
@@ -234,6 +241,7 @@ TEST_CASE("compression: zeros become holes, and what is reserved there stays so"
     const size_t frame_bytes = size_t{kFrameBlocksMax} * kBlockBytes;
     write_file(volume.fs(), "zeros", std::vector<std::byte>(kMiB + 100));
     REQUIRE(volume.fs().step(true).ok());
+    check_reservations(volume.fs());
     CHECK(stored_blocks(volume.fs(), "zeros") == 1);  // a last block by itself is stored
     CHECK((volume.fs().volume->superblock().incompat_features & feature_bit("zstd")) == 0);
     // Over data: a frame, half of one, and blocks that are not compressed.
@@ -242,6 +250,7 @@ TEST_CASE("compression: zeros become holes, and what is reserved there stays so"
     content.insert(content.end(), plain.begin(), plain.end());
     write_file(volume.fs(), "over", content);
     REQUIRE(volume.fs().step(true).ok());
+    check_reservations(volume.fs());
     const InodeNumber over = find_file(volume.fs(), "over");
     const uint64_t before = stored_blocks(volume.fs(), "over");
     const size_t first = frame_bytes / 2, bytes = 2 * frame_bytes;
@@ -254,9 +263,11 @@ TEST_CASE("compression: zeros become holes, and what is reserved there stays so"
     REQUIRE(volume.fs().files.allocate_range(reserved, 0, 0, 4 * frame_bytes).ok());
     REQUIRE(volume.fs().files.write(reserved, frame_bytes, random_content(prng, frame_bytes), {}, {}).ok());
     REQUIRE(volume.fs().step(true).ok());
+    check_reservations(volume.fs());
     REQUIRE(volume.fs().files.reserved_blocks == 3 * kFrameBlocksMax);
     REQUIRE(volume.fs().files.write(reserved, first, zeros, {}, {}).ok());
     REQUIRE(volume.fs().step(true).ok());
+    check_reservations(volume.fs());
     require_content(volume.fs(), over, content);
     CHECK(stored_blocks(volume.fs(), "over") < before - kFrameBlocksMax / 2);
     CHECK(stored_blocks(volume.fs(), "over") >= kFrameBlocksMax / 2);
@@ -270,6 +281,7 @@ TEST_CASE("compression: zeros become holes, and what is reserved there stays so"
     require_content(volume.fs(), find_file(volume.fs(), "over"), content);
     write_file(volume.fs(), "plain", std::vector<std::byte>(kMiB));
     REQUIRE(volume.fs().step(true).ok());
+    check_reservations(volume.fs());
     CHECK(stored_blocks(volume.fs(), "plain") == kMiB / kBlockBytes);
     Contents all;
     for (const char* const name : {"zeros", "over", "reserved", "plain"})
