@@ -9,6 +9,7 @@ import errno
 import mmap
 import os
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -167,3 +168,33 @@ def test_a_range_that_was_zeroed_in_part(make_volume, filled_by):
         direct = read_past_the_cache(path, 0, 2 << 20)
         assert direct == b"\xaa" * 4096 + bytes((2 << 20) - 4096)
         assert os.pread(file.fileno(), 2 << 20, 0) == direct
+
+
+@pytest.mark.xfail(raises=AssertionError, reason="Linux 6.18 clears what a FUSE file has behind its old size")
+def test_appended_bytes_beside_writeback_of_a_mapping(volume):
+    """A page is changed through a mapping, then appended to, while the kernel writes it back."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = os.open(volume.mount_point / "f", os.O_RDWR | os.O_CREAT)
+    over = threading.Event()
+
+    def write_back():
+        while not over.is_set():
+            libc.sync_file_range(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), 2)  # SYNC_FILE_RANGE_WRITE
+
+    flusher = threading.Thread(target=write_back)
+    flusher.start()
+    lost = 0
+    try:
+        os.ftruncate(descriptor, 1000)
+        with mmap.mmap(descriptor, 1000) as mapping:
+            for _ in range(1500):
+                os.ftruncate(descriptor, 0)
+                os.ftruncate(descriptor, 1000)
+                mapping[:] = b"m" * 1000
+                assert os.pwrite(descriptor, b"a" * 2000, 1000) == 2000
+                lost += os.pread(descriptor, 3000, 0) != b"m" * 1000 + b"a" * 2000
+    finally:
+        over.set()
+        flusher.join()
+        os.close(descriptor)
+    assert lost == 0
