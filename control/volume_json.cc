@@ -31,6 +31,11 @@ constexpr NumberField kNumbers[] = {
     {"may_fail", &VolumeInfo::may_fail},
     {"may_fail_writing", &VolumeInfo::may_fail_writing},
 };
+// Left out where they are not known.
+constexpr NumberField kCompression[] = {
+    {"compressed_file_bytes", &VolumeInfo::compressed_file_bytes},
+    {"compressed_bytes", &VolumeInfo::compressed_bytes},
+};
 constexpr NumberField kStatistics[] = {
     {"full_stripes", &VolumeInfo::full_stripes},
     {"full_rows", &VolumeInfo::full_rows},
@@ -271,6 +276,8 @@ Json encode_report(const VolumeReport& report)
     Json object = json_with_schema("volume");
     encode_identity(report, object.get());
     put_numbers(object.get(), kNumbers, report.info);
+    if (report.info.compression_counted)
+        put_numbers(object.get(), kCompression, report.info);
     Json members = json_make_array();
     for (const MemberInfo& member : report.info.members)
         json_array_append_new(members.get(), encode_member(member).release());
@@ -313,6 +320,8 @@ Result<VolumeReport> decode_report(const json_t* object)
     report.has_usage = json_get_flag(object, "has_usage");
     report.problem = json_get_text(object, "problem");
     get_numbers(object, kNumbers, info);
+    info.compression_counted = json_get(object, kCompression[0].key) != nullptr;
+    get_numbers(object, kCompression, info);
     get_numbers(json_get(object, "statistics"), kStatistics, info);
     const json_t* const members = json_get(object, "members");
     for (size_t i = 0; i < json_array_size(members); ++i)

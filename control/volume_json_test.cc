@@ -46,6 +46,9 @@ VolumeReport make_report()
     info.unallocated_raw_bytes = 1;
     info.available_bytes = 2;
     info.reserve_bytes = 3;
+    info.compression_counted = true;
+    info.compressed_file_bytes = uint64_t{1} << 41;
+    info.compressed_bytes = uint64_t{1} << 39;
     info.full_stripes = 4;
     info.dirty_bytes = uint64_t{1} << 40;
     info.node_cache_bytes = 5;
@@ -97,6 +100,21 @@ TEST_CASE("report: JSON round trip")
     CHECK(std::string(state_of(decoded->info.spares[0])) == "spare");
     CHECK(std::string(state_of(decoded->info.spares[1])) == "faulted");
     CHECK(decoded->info.dirty_bytes == uint64_t{1} << 40);
+    CHECK(decoded->info.compression_counted);
+    CHECK(decoded->info.compressed_file_bytes == uint64_t{1} << 41);
+    CHECK(decoded->info.compressed_bytes == uint64_t{1} << 39);
+}
+
+TEST_CASE("report: what is compressed is left out where nobody counted it")
+{
+    VolumeReport report = make_report();
+    report.info.compression_counted = false;
+    const Json json = encode_report(report);
+    CHECK(json_get(json.get(), "compressed_file_bytes") == nullptr);
+    CHECK(json_get(json.get(), "compressed_bytes") == nullptr);
+    const auto decoded = decode_report(json.get());
+    REQUIRE(decoded.ok());
+    CHECK_FALSE(decoded->info.compression_counted);
 }
 
 TEST_CASE("report: the shape that programs rely on")

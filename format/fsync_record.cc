@@ -181,7 +181,9 @@ Result<FsyncRecord> decode_fsync_record(std::span<const std::byte> bytes)
         state.inode_count > state.next_inode - kRootInode || state.reserved_blocks > kMaxFileBlocks)
         return Err::kCorrupt;
     FsyncRecord record;
-    record.counters = {state.next_inode, state.inode_count, state.reserved_blocks};
+    record.counters = {.next_inode = state.next_inode,
+                       .inode_count = state.inode_count,
+                       .reserved_blocks = state.reserved_blocks};
     for (uint32_t entry = 0; entry < state.entry_count; ++entry)
         if (!take_entry(reader, record))
             return Err::kCorrupt;

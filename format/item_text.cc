@@ -38,8 +38,11 @@ std::string to_text(const DiskTreeRoot& item)
 
 std::string to_text(const DiskVolume& item)
 {
-    return text_format("next inode %" PRIu64 " inodes %" PRIu64 " reserved blocks %" PRIu64,
-                       item.next_inode.get(), item.inode_count.get(), item.reserved_blocks.get());
+    return text_format("next inode %" PRIu64 " inodes %" PRIu64 " reserved blocks %" PRIu64
+                       " compressed blocks %" PRIu64 " in %" PRIu64 "%s",
+                       item.next_inode.get(), item.inode_count.get(), item.reserved_blocks.get(),
+                       item.compressed_file_blocks.get(), item.compressed_blocks.get(),
+                       item.compression_counted == 1 ? "" : " (not counted)");
 }
 
 std::string to_text(const DiskTime& time)

@@ -48,7 +48,10 @@ struct DiskVolume {
     le64 next_inode;
     le64 inode_count;
     le64 reserved_blocks;  // reserved by fallocate, not written yet; the sum over all extents of that kind
-    uint8_t reserved[40];
+    le64 compressed_file_blocks;  // blocks of files in compressed extents
+    le64 compressed_blocks;  // their stored blocks, those of a frame once
+    uint8_t compression_counted;  // 1: the two say how it is; 0: the volume has frames from before them
+    uint8_t reserved[23];
 };
 static_assert(sizeof(DiskVolume) == 64);
 

@@ -189,7 +189,10 @@ CW_STRUCT(DiskVolume, 64);
 CW_FIELD(DiskVolume, next_inode, 0, 8);
 CW_FIELD(DiskVolume, inode_count, 8, 8);
 CW_FIELD(DiskVolume, reserved_blocks, 16, 8);
-CW_FIELD(DiskVolume, reserved, 24, 40);
+CW_FIELD(DiskVolume, compressed_file_blocks, 24, 8);
+CW_FIELD(DiskVolume, compressed_blocks, 32, 8);
+CW_FIELD(DiskVolume, compression_counted, 40, 1);
+CW_FIELD(DiskVolume, reserved, 41, 23);
 
 CW_STRUCT(DiskTime, 12);
 CW_FIELD(DiskTime, seconds, 0, 8);

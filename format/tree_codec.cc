@@ -55,6 +55,9 @@ ItemBytes encode_volume_counters(const VolumeCounters& counters)
     disk.next_inode = counters.next_inode;
     disk.inode_count = counters.inode_count;
     disk.reserved_blocks = counters.reserved_blocks;
+    disk.compressed_file_blocks = counters.compressed_file_blocks;
+    disk.compressed_blocks = counters.compressed_blocks;
+    disk.compression_counted = counters.compression_counted ? 1 : 0;
     return item_of(disk);
 }
 
@@ -76,7 +79,9 @@ Result<BlockRef> decode_tree_root(std::span<const std::byte> payload)
 Result<VolumeCounters> decode_volume_counters(std::span<const std::byte> payload)
 {
     CW_ASSIGN(const auto disk, whole_item<DiskVolume>(payload));
-    return VolumeCounters{disk.next_inode, disk.inode_count, disk.reserved_blocks};
+    return VolumeCounters{disk.next_inode,        disk.inode_count,
+                          disk.reserved_blocks,   disk.compressed_file_blocks,
+                          disk.compressed_blocks, disk.compression_counted == 1};
 }
 
 Result<GroupUsage> decode_group_usage(VolumeAddress group, std::span<const std::byte> payload)

@@ -17,6 +17,9 @@ struct VolumeCounters {
     uint64_t next_inode = 0;
     uint64_t inode_count = 0;
     uint64_t reserved_blocks = 0;
+    // Of compressed extents: blocks of files, and what they are stored in. Unless counted they say nothing.
+    uint64_t compressed_file_blocks = 0, compressed_blocks = 0;
+    bool compression_counted = false;
 };
 
 struct GroupUsage {

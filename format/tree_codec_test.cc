@@ -2,6 +2,8 @@
 // Items of the root tree and summaries of block groups: what is encoded is decoded, in one length only.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "format/items.h"
 #include "format/tree_codec.h"
 
@@ -39,14 +41,25 @@ TEST_CASE("root of a tree: the pointer comes back")
 
 TEST_CASE("counters of the volume come back")
 {
-    const ItemBytes payload =
-        encode_volume_counters({.next_inode = 300, .inode_count = 12, .reserved_blocks = 7});
+    const ItemBytes payload = encode_volume_counters({.next_inode = 300,
+                                                      .inode_count = 12,
+                                                      .reserved_blocks = 7,
+                                                      .compressed_file_blocks = 320,
+                                                      .compressed_blocks = 45,
+                                                      .compression_counted = true});
     CHECK(payload.size() == sizeof(DiskVolume));
     const Result<VolumeCounters> decoded = decode_volume_counters(payload);
     REQUIRE(decoded.ok());
     CHECK(decoded->next_inode == 300);
     CHECK(decoded->inode_count == 12);
     CHECK(decoded->reserved_blocks == 7);
+    CHECK(decoded->compressed_file_blocks == 320);
+    CHECK(decoded->compressed_blocks == 45);
+    CHECK(decoded->compression_counted);
+    // As programs wrote it that knew no counts of compressed extents.
+    const auto older = encode_volume_counters({.next_inode = 300});
+    CHECK(std::all_of(older.begin() + 8, older.end(), [](std::byte byte) { return byte == std::byte{0}; }));
+    CHECK_FALSE(decode_volume_counters(older)->compression_counted);
     CHECK(refuses_other_lengths(payload, decode_volume_counters));
     CHECK(volume_key() == Key{0, static_cast<uint8_t>(ItemType::kVolume), 0});
 }

@@ -196,6 +196,9 @@ VolumeInfo Filesystem::info()
             info.unallocated_raw_bytes += member.size_bytes - std::min(member.size_bytes, member.used_bytes);
     info.available_bytes = store.ledger.data_available() * kBlockBytes;
     info.reserve_bytes = store.ledger.metadata_room().reserve_blocks * kBlockBytes;
+    info.compression_counted = committer.files.compression_counted;
+    info.compressed_file_bytes = committer.files.compressed_file_blocks * kBlockBytes;
+    info.compressed_bytes = committer.files.compressed_blocks * kBlockBytes;
     const ArrayStatistics array = volume->array().statistics();
     info.full_stripes = array.full_stripes;
     info.full_rows = array.full_rows;

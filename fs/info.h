@@ -73,6 +73,10 @@ struct VolumeInfo {
     uint64_t unallocated_raw_bytes = 0;
     uint64_t available_bytes = 0;
     uint64_t reserve_bytes = 0;  // kept for deleting on a full volume
+    // Of files, stored compressed, and what that takes, parity and copies not counted. Nothing is known of
+    // them unless counted: the volume has compressed files from before there were counts.
+    bool compression_counted = false;
+    uint64_t compressed_file_bytes = 0, compressed_bytes = 0;
     // Members that may fail beside those that are out of service or lack writes: until files are lost, and
     // until nothing can be written any more.
     uint64_t may_fail = 0, may_fail_writing = 0;

@@ -8,6 +8,7 @@
 
 #include "base/random.h"
 #include "device/superblock_store.h"
+#include "format/feature_table.h"
 #include "format/items.h"
 #include "format/superblock.h"
 #include "fs/commit/committer.h"
@@ -101,6 +102,10 @@ Status make_root_directory(Filesystem& filesystem, const MakeOptions& options)
     attributes.link_count = 2;
     attributes.parent = kRootInode;
     attributes.generation = 1;
+    if (options.compress) {
+        attributes.flags = kInodeCompress;
+        filesystem.volume->need_features(feature_bit("inode_flags"));
+    }
     attributes.accessed = attributes.modified = attributes.changed = attributes.created = current_time();
     const Ref<Transaction> open = filesystem.store.timeline.open();
     open->dirty = true;

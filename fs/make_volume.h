@@ -22,6 +22,7 @@ struct MakeOptions {
     uint64_t created_seconds = 0;  // 0: now
     uint64_t intent_log_bytes = 0;  // whole blocks, at most what the layout has room for; 0: that
     uint32_t root_uid = 0, root_gid = 0;  // owner of the root directory
+    bool compress = false;  // the root directory asks for it, and so does what is made in it
 };
 
 struct MakeResult {

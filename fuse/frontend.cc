@@ -103,6 +103,27 @@ Served reply_name_change(fuse_req_t request, Status status)
     return Served::kAnswered;
 }
 
+Served reply_file_change(fuse_req_t request, InodeNumber inode, Status status)
+{
+    if (!status.ok())
+        return reply_status(request, status);
+    answer_file_change(request, inode, [request](Status durable) { reply_status(request, durable); });
+    return Served::kAnswered;
+}
+
+Served reply_changed_attributes(fuse_req_t request, const Result<Attributes>& attributes)
+{
+    if (!attributes.ok())
+        return reply_status(request, attributes.status());
+    answer_file_change(request, attributes->inode, [request, changed = *attributes](Status durable) {
+        if (durable.ok())
+            reply_attributes(request, changed);
+        else
+            reply_status(request, durable);
+    });
+    return Served::kAnswered;
+}
+
 Served reply_new_entry(fuse_req_t request, const Result<Attributes>& made)
 {
     if (!made.ok())

@@ -168,6 +168,20 @@ template <typename Answer> void answer_name_change(fuse_req_t request, Answer an
     else
         answer(Status());
 }
+// A mount with sync, and a change of a file's size, mode, owner, times, attributes or flags: as above.
+template <typename Answer> void answer_file_change(fuse_req_t request, InodeNumber inode, Answer answer)
+{
+    Frontend& frontend = frontend_of(request);
+    if (frontend.filesystem->store.live.sync)
+        frontend.filesystem->committer.fsync_async(inode, Committer::SyncWhat::kAll,
+                                                   park(request, std::move(answer)));
+    else
+        answer(Status());
+}
+// As reply_status(), for such a change.
+Served reply_file_change(fuse_req_t request, InodeNumber inode, Status status);
+// As reply_attributes(), for such a change.
+Served reply_changed_attributes(fuse_req_t request, const Result<Attributes>& attributes);
 // As reply_status() and reply_entry(), for changes of names.
 Served reply_name_change(fuse_req_t request, Status status);
 Served reply_new_entry(fuse_req_t request, const Result<Attributes>& made);

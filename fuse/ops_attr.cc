@@ -107,7 +107,7 @@ public:
     void finish(Status status) override
     {
         if (status.ok())
-            reply_attributes(request(), static_cast<const AttributeChange&>(change()).attributes);
+            reply_changed_attributes(request(), static_cast<const AttributeChange&>(change()).attributes);
         else
             reply_failed_size(request(), inode_, size_bytes_, status);
     }
@@ -125,8 +125,8 @@ void op_setattr(fuse_req_t request, fuse_ino_t node, struct stat* wanted, int to
     const Caller caller = changing_caller(request, inode, SetIdRule::kAsRequested);
     if (!change.size_bytes) {
         serve(request, [=, &frontend] {
-            return reply_attributes(request,
-                                    frontend.filesystem->names.set_attributes(inode, change, caller));
+            return reply_changed_attributes(request,
+                                            frontend.filesystem->names.set_attributes(inode, change, caller));
         });
         return;
     }

@@ -382,8 +382,8 @@ struct CopyRequest {
         after_change(frontend, target, caller);
         if (!written.ok())
             return reply_status(request, written.status());
-        answer_write(
-            {request, caller.uid, target, target_offset, *written, (target_flags & (O_SYNC | O_DSYNC)) != 0});
+        const bool durable = (target_flags & (O_SYNC | O_DSYNC)) != 0 || frontend.filesystem->store.live.sync;
+        answer_write({request, caller.uid, target, target_offset, *written, durable});
         return Served::kAnswered;
     }
 };
@@ -438,7 +438,7 @@ void RangeRequest::finish(Status status)
     }
     if (!status.ok())
         forget_cached_attributes(frontend, asked_.inode);
-    reply_status(request(), status);
+    reply_file_change(request(), asked_.inode, status);
 }
 
 void op_fallocate(fuse_req_t request, fuse_ino_t node, int mode, off_t offset, off_t length, fuse_file_info*)

@@ -134,11 +134,16 @@ void set_flags(fuse_req_t request, fuse_ino_t node, const Result<uint64_t>& flag
         return;
     }
     serve(request, [=, wanted = *flags, caller = caller_of(request)] {
-        const Status status =
-            filesystem_of(request).names.set_flags(inode_of(request, node), mask, wanted, caller);
+        const InodeNumber inode = inode_of(request, node);
+        const Status status = filesystem_of(request).names.set_flags(inode, mask, wanted, caller);
         if (!status.ok())
             return reply_status(request, status);
-        fuse_reply_ioctl(request, 0, nullptr, 0);
+        answer_file_change(request, inode, [request](Status durable) {
+            if (durable.ok())
+                fuse_reply_ioctl(request, 0, nullptr, 0);
+            else
+                reply_status(request, durable);
+        });
         return Served::kAnswered;
     });
 }

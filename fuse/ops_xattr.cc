@@ -67,7 +67,7 @@ Served set_compression(fuse_req_t request, InodeNumber inode, std::string_view v
         return reply_status(request, Err::kExists);
     if (flags == XATTR_REPLACE && !there)
         return reply_status(request, Err::kNoData);
-    return reply_status(request, names.set_flags(inode, kCompressionFlags, *wanted, caller));
+    return reply_file_change(request, inode, names.set_flags(inode, kCompressionFlags, *wanted, caller));
 }
 
 void op_setxattr(fuse_req_t request, fuse_ino_t node, const char* name, const char* value, size_t bytes,
@@ -86,8 +86,9 @@ void op_setxattr(fuse_req_t request, fuse_ino_t node, const char* name, const ch
     }
     const Caller caller = name == kAccessAcl ? acl_caller(request, inode) : Caller{};
     serve(request, [=, name = std::string(name), value = std::string(value, bytes)] {
-        return reply_status(request, filesystem_of(request).names.set_xattr(
-                                         inode, name, std::as_bytes(std::span(value)), flags, caller));
+        return reply_file_change(request, inode,
+                                 filesystem_of(request).names.set_xattr(
+                                     inode, name, std::as_bytes(std::span(value)), flags, caller));
     });
 }
 
@@ -204,9 +205,8 @@ void op_removexattr(fuse_req_t request, fuse_ino_t node, const char* name)
         fuse_reply_err(request, EOPNOTSUPP);
         return;
     }
-    serve(request, [=, name = std::string(name)] {
-        return reply_status(request,
-                            filesystem_of(request).names.remove_xattr(inode_of(request, node), name));
+    serve(request, [=, name = std::string(name), inode = inode_of(request, node)] {
+        return reply_file_change(request, inode, filesystem_of(request).names.remove_xattr(inode, name));
     });
 }
 

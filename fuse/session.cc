@@ -104,6 +104,7 @@ Result<std::unique_ptr<Session>> Session::create(Filesystem& filesystem, const S
     char* arguments[] = {program, nullptr};
     fuse_args args = FUSE_ARGS_INIT(1, arguments);
     frontend.session = fuse_session_new(&args, &ops, sizeof ops, &frontend);
+    fuse_opt_free_args(&args);  // libfuse has put a copy there
     if (frontend.session == nullptr)
         return Err::kIo;
     return session;

@@ -11,7 +11,7 @@ build_packages=(meson ninja-build pkg-config cmake g++ libfuse3-dev fuse3 liburi
     libgoogle-perftools-dev doctest-dev python3 util-linux mount procps)
 # Where the distribution has no such version, scripts/test.sh takes another compiler or leaves a check out.
 clang_packages=(clang-14 clang-format-14 libclang-rt-14-dev llvm-14)
-test_packages=(python3-pytest fio rsync sqlite3 git strace nbdkit libnbd-bin
+test_packages=(python3-pytest fio stress-ng rsync sqlite3 git strace nbdkit libnbd-bin
     acl attr libcap2-bin e2fsprogs btrfs-progs tar coreutils mandoc zsh systemd udev librsvg2-bin)
 # Programs that mount tests run on a volume; a test is left out without its program.
 program_packages=(nfs-ganesha nfs-ganesha-vfs rpcbind libnfs-utils iproute2 podman)

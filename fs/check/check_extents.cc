@@ -74,8 +74,12 @@ void check_extent(CheckContext& context, uint64_t number, const Key& key, std::s
         return;
     }
     sums.stored_end = std::max(sums.stored_end, extent->end());
-    if (extent->compressed() && !sums.frames.add(*extent))
-        return;  // its blocks were seen with another part of it
+    if (extent->compressed()) {
+        sums.compressed_file_blocks += extent->block_count;
+        if (!sums.frames.add(*extent))
+            return;  // its blocks were seen with another part of it
+        sums.compressed_blocks += extent->stored_blocks();
+    }
     sums.stored += extent->stored_blocks();
     check_stored(context, number, *extent);
 }

@@ -14,6 +14,8 @@ struct ExtentSums {
     uint64_t reserved = 0;
     uint64_t stored_end = 0;  // one above the last stored block of the file
     uint64_t end = 0;  // one above the last mapped block
+    uint64_t compressed_file_blocks = 0;
+    uint64_t compressed_blocks = 0;
     FramesSeen frames;
 };
 

@@ -53,7 +53,7 @@ private:
     NameLedger names_;
     DirectoryGraph directories_;
     uint64_t highest_inode_ = 0;
-    uint64_t reserved_blocks_ = 0;
+    uint64_t reserved_blocks_ = 0, compressed_file_blocks_ = 0, compressed_blocks_ = 0;
     bool root_seen_ = false;
 };
 
@@ -83,6 +83,8 @@ void FileTreeCheck::end_inode()
                               as_ull(inode_.number));
     examine_inode(context_, inode_);
     reserved_blocks_ += inode_.extents.reserved;
+    compressed_file_blocks_ += inode_.extents.compressed_file_blocks;
+    compressed_blocks_ += inode_.extents.compressed_blocks;
     root_seen_ = root_seen_ || (inode_.number == kRootInode && inode_.has_item);
     if (inode_.readable && inode_.attributes.is_directory() && inode_.name_count > 0 &&
         inode_.number != kRootInode)
@@ -247,6 +249,12 @@ void FileTreeCheck::check_counters(const VolumeCounters& counters)
         context_.findings.add("space", {},
                               "the volume counts %llu blocks as reserved for files, they are %llu",
                               as_ull(counters.reserved_blocks), as_ull(reserved_blocks_));
+    if (counters.compression_counted && (counters.compressed_file_blocks != compressed_file_blocks_ ||
+                                         counters.compressed_blocks != compressed_blocks_))
+        context_.findings.add(
+            "space", {}, "the volume counts %llu compressed blocks of files in %llu, they are %llu in %llu",
+            as_ull(counters.compressed_file_blocks), as_ull(counters.compressed_blocks),
+            as_ull(compressed_file_blocks_), as_ull(compressed_blocks_));
     const uint64_t most = context_.raw_blocks;
     if (counters.reserved_blocks > most)
         context_.findings.add("space", {}, "%llu blocks are reserved for files, the members have %llu",

@@ -234,6 +234,18 @@ Status Committer::commit_checksums(FlushBatch& batch)
 
 namespace {
 
+// What the flush has changed is in the transaction.
+void count_compression(const Files& files, ClosedTransaction& closed)
+{
+    VolumeCounters& counters = closed.counters;
+    counters.compression_counted = files.compression_counted;
+    if (!files.compression_counted)
+        return;
+    counters.compressed_file_blocks =
+        files.compressed_file_blocks + closed.transaction->compressed_file_blocks;
+    counters.compressed_blocks = files.compressed_blocks + closed.transaction->compressed_blocks;
+}
+
 Status run_commit(Committer& committer, ClosedTransaction& closed)
 {
     const auto node_blocks = [&] {
@@ -247,6 +259,7 @@ Status run_commit(Committer& committer, ClosedTransaction& closed)
     const Generation generation = committer.store.volume.superblock().generation.next();
     // Flushing may have used up reservations of fallocate that the transaction's numbers still contain.
     closed.counters.reserved_blocks -= std::min(closed.counters.reserved_blocks, closed.batch.reserved_used);
+    count_compression(committer.files, closed);
     CommittedTrees trees;
     if (is_mutant(CommitMutant::kNoRoom))
         return Err::kNoSpace;
@@ -267,6 +280,8 @@ Status run_commit(Committer& committer, ClosedTransaction& closed)
     if (committer.fsync_log)
         committer.fsync_log->retire(number);
     committer.syncs.committed(closed.change);
+    committer.files.compressed_file_blocks = closed.counters.compressed_file_blocks;
+    committer.files.compressed_blocks = closed.counters.compressed_blocks;
     // Before it is no longer counted as pending.
     refresh_budget(committer.store);
     committer.store.timeline.publish(

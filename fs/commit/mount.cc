@@ -108,6 +108,11 @@ void Committer::load(const RootContent& root)
     names.inode_count = root.counters.inode_count;
     files.reserved_blocks = static_cast<int64_t>(root.counters.reserved_blocks);
     store.ledger.reserve_data_anyway(root.counters.reserved_blocks);
+    files.compression_counted = root.counters.compression_counted || !store.volume.may_have_frames();
+    if (root.counters.compression_counted) {
+        files.compressed_file_blocks = root.counters.compressed_file_blocks;
+        files.compressed_blocks = root.counters.compressed_blocks;
+    }
     refresh_budget(store);
 }
 

@@ -175,6 +175,8 @@ Status ReplayedState::apply()
         else
             open->items.put(change.key, change.value);
     }
+    open->compressed_file_blocks -= gone_file_blocks_;
+    open->compressed_blocks -= gone_blocks_;
     open->dirty = true;
     for (const auto& [inode, dirty] : dirty_)
         if (!dirty.empty())

@@ -53,6 +53,7 @@ private:
     bool counters_fell_ = false;  // from one record to the next
     std::vector<FreedRun> freed_;  // what the last commit has and the records do not
     FramesSeen freed_frames_;  // in it
+    uint64_t gone_file_blocks_ = 0, gone_blocks_ = 0;  // of compressed extents
 };
 
 }  // namespace cowraid

@@ -51,9 +51,14 @@ Status ReplayedState::validate_extent(const Key& key)
 Status ReplayedState::settle_old_frame(const Key& key, const FileExtent& old,
                                        const std::vector<FileExtent>& extents)
 {
-    for (const FileExtent& extent : extents)
-        if (extent.kind == ExtentKind::kData && !is_part(extent, old))
+    gone_file_blocks_ += old.block_count;
+    for (const FileExtent& extent : extents) {
+        if (extent.kind != ExtentKind::kData)
+            continue;
+        if (!is_part(extent, old))
             return Err::kCorrupt;
+        gone_file_blocks_ -= extent.block_count;
+    }
     const uint64_t start = old.frame_start();
     const uint64_t block_count = std::min<uint64_t>(kFrameBlocksMax, kMaxFileBlocks - start);
     const auto is_same = [&](const FileExtent& extent) {
@@ -63,6 +68,7 @@ Status ReplayedState::settle_old_frame(const Key& key, const FileExtent& old,
     CW_TRY(find_extents(committer_.store.items, view_, {key.object}, start, block_count, parts));
     if (std::any_of(parts.begin(), parts.end(), is_same) || !freed_frames_.add(old))
         return {};
+    gone_blocks_ += old.stored_blocks();
     for (const StoredRun& run : old.frame)
         freed_.push_back({run.address, run.block_count});
     return {};

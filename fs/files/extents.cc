@@ -148,8 +148,13 @@ Status ExtentEditor::unmap(uint64_t first_block, uint64_t block_count, Unmapped&
         freed = places_end[i];
         for (const RemappedRun& run : going)
             removed.data_blocks += run.block_count;
-        if (extent.compressed() && going.size() > 1)
-            transaction_.freed_frame_runs += going.size() - 1;
+        if (extent.compressed()) {
+            transaction_.compressed_file_blocks -= cut_of(extent, first_block, end).block_count;
+            if (!going.empty()) {
+                transaction_.compressed_blocks -= extent.stored_blocks();
+                transaction_.freed_frame_runs += going.size() - 1;
+            }
+        }
         if (extent.kind == ExtentKind::kReserved)
             removed.reserved_blocks += cut_of(extent, first_block, end).block_count;
         if (extent.file_block < first_block)
@@ -191,6 +196,10 @@ Status ExtentEditor::map(const FileExtent& extent)
                 joined.generation = extent.generation;
             }
         }
+    }
+    if (extent.compressed()) {
+        transaction_.compressed_file_blocks += extent.block_count;
+        transaction_.compressed_blocks += extent.stored_blocks();
     }
     put(joined);
     return {};

@@ -78,8 +78,10 @@ struct Files {
     InodeList dirty_inodes;  // with data of the open transaction
     ChangeTracker tracker;
     FrameWorkers frame_workers;  // commit thread
-    // Of what was compressed since the mount: blocks of files, and blocks that they became.
+    // Of compressed extents of the last commit: blocks of files, and what they are stored in. Nothing is
+    // known of them unless counted, which holds as long as the mount. Changed by the commit thread.
     std::atomic<uint64_t> compressed_file_blocks{0}, compressed_blocks{0};
+    bool compression_counted = false;
     Event flush_done;  // some inode may have no flushing blocks any more
     std::atomic<int64_t> reserved_blocks{0};  // by fallocate
     // With data that a failed commit or flush left in memory: reads find it there. Commit thread.

@@ -145,6 +145,23 @@ Status adjust_data_blocks(Store& store, Transaction& transaction, const View& vi
 
 namespace {
 
+// Instead of zeros.
+Status make_hole(const Files& files, const FlushBatch& batch, ExtentEditor& editor, const MappedRun& run,
+                 Unmapped& removed)
+{
+    const FileExtent& hole = run.extent;
+    std::vector<FileExtent> there;
+    CW_TRY(find_extents(files.store.items, batch.view, run.inode->number, hole.file_block, hole.block_count,
+                        there));
+    for (const FileExtent& extent : there) {
+        if (extent.kind == ExtentKind::kReserved)
+            continue;
+        const uint64_t first = std::max(extent.file_block, hole.file_block);
+        CW_TRY(editor.unmap(first, std::min(extent.end(), hole.end()) - first, removed));
+    }
+    return {};
+}
+
 // `runs_more`: by how many the runs that are being flushed changed.
 Status record_run(Files& files, FlushBatch& batch, const MappedRun& run, int64_t& runs_more)
 {
@@ -154,8 +171,12 @@ Status record_run(Files& files, FlushBatch& batch, const MappedRun& run, int64_t
     Unmapped removed;
     {
         ExtentEditor editor(files, transaction, batch.view, inode);
-        CW_TRY(editor.unmap(run.extent.file_block, run.extent.block_count, removed));
-        CW_TRY(editor.map(run.extent));
+        if (run.extent.kind == ExtentKind::kReserved) {
+            CW_TRY(make_hole(files, batch, editor, run, removed));
+        } else {
+            CW_TRY(editor.unmap(run.extent.file_block, run.extent.block_count, removed));
+            CW_TRY(editor.map(run.extent));
+        }
         const int64_t runs = inode.flushing.run_count();
         inode.flushing.erase(run.extent.file_block, run.extent.block_count);
         runs_more = inode.flushing.run_count() - runs;
@@ -267,7 +288,10 @@ namespace {
 Status write_window(Files& files, FlushBatch& batch, FlushStream& stream)
 {
     Store& store = files.store;
+    CW_TRY(record_runs(files, batch, stream.holes()));
     const uint64_t block_count = stream.stored_blocks();
+    if (block_count == 0)
+        return {};
     Placement placement;
     Status placed = place_blocks(store, block_count, blocks_to_join(store, block_count),
                                  batch.transaction->id, placement);

@@ -28,7 +28,7 @@ public:
     virtual SourceBlock next() = 0;
 };
 
-// An extent to be recorded.
+// An extent to be recorded. kReserved: a hole, but what is reserved there stays so.
 struct MappedRun {
     Inode* inode;
     FileExtent extent;

@@ -37,17 +37,26 @@ bool FlushStream::next_window()
     now_ = std::exchange(later_, {});
     part_ = slice_ = 0;
     block_ = 0;
+    holes_.clear();
+    const bool any = !now_.parts.empty();
     uint64_t from = 0, to = 0;
-    for (const Frame* frame : now_.frames)
+    for (const Frame* frame : now_.frames) {
         if (frame->stored_blocks() > 0) {
             from += frame->block_count;
             to += frame->stored_blocks();
         }
-    files_.compressed_file_blocks += from;
-    files_.compressed_blocks += to;
+        if (frame->zeros) {
+            holes_.push_back({frame->inode,
+                              {.file_block = frame->first_block,
+                               .block_count = frame->block_count,
+                               .kind = ExtentKind::kReserved}});
+            now_.file_blocks -= frame->block_count;
+        }
+    }
+    std::erase_if(now_.parts, [](const Part& part) { return part.frame != nullptr && part.frame->zeros; });
     stored_blocks_ = now_.file_blocks - from + to;
     prepare();
-    return !now_.parts.empty();
+    return any;
 }
 
 void FlushStream::prepare()

@@ -29,6 +29,8 @@ public:
 
     // The next window. False: there is none. All blocks of the one before have been handed out and written.
     bool next_window();
+    // Blocks of files of the window that become holes. They come before the others.
+    [[nodiscard]] std::span<const MappedRun> holes() const { return holes_; }
     // Blocks of the window that are handed out; blocks of files that they stand for.
     [[nodiscard]] uint64_t stored_blocks() const { return stored_blocks_; }
     [[nodiscard]] uint64_t file_blocks() const { return now_.file_blocks; }
@@ -67,6 +69,7 @@ private:
     size_t next_piece_ = 0;  // to be cut, and its first block that was not
     uint32_t next_block_ = 0;
     Window now_, later_;
+    std::vector<MappedRun> holes_;
     uint64_t stored_blocks_ = 0;
     size_t part_ = 0, slice_ = 0;  // of the next block in now_
     uint32_t block_ = 0;

@@ -50,8 +50,21 @@ bool looks_incompressible(const Frame& frame)
     return bits > kBitsPerByte * static_cast<double>(samples);
 }
 
+namespace {
+
+bool is_all_zeros(std::span<const std::byte> bytes)
+{
+    return bytes.front() == std::byte{0} &&
+           std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
+}
+
+}  // namespace
+
 void FrameWorkers::compress(Frame& frame, CompressionChoice choice, Scratch& scratch)
 {
+    frame.zeros = std::all_of(frame.content.begin(), frame.content.end(), is_all_zeros);
+    if (frame.zeros)
+        return;
     if (!choice.force && looks_incompressible(frame))
         return;
     std::span<const std::byte> content = frame.content.front();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Compressed frames on their way to members: chunks of dirty data of up to kFrameBlocksMax blocks, each
-// compressed by itself. What compression does not make smaller by a block is stored as it is.
+// compressed by itself. What compression does not make smaller by a block is stored as it is, and zeros
+// become a hole.
 #pragma once
 
 #include <pthread.h>
@@ -33,6 +34,7 @@ struct Frame {
     uint32_t block_count = 0;
     std::vector<std::span<const std::byte>> content;  // as dirty data has it, in order
 
+    bool zeros = false;  // nothing but them: nothing is stored
     AlignedBuffer stored;  // whole blocks, zeros behind the zstd frame; empty: it did not become smaller
     std::array<VolumeAddress, kFrameBlocksMax> places;  // of its stored blocks
     uint32_t placed = 0;  // so many of them are known

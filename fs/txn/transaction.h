@@ -49,6 +49,8 @@ struct Transaction : RefCounted<Transaction> {
     std::atomic<uint64_t> rewritten_stripes{0};
     // Pieces of frames that were freed, beyond one for each item that went.
     std::atomic<uint64_t> freed_frame_runs{0};
+    // By how much it changes what the volume counts of compressed extents; modulo 2^64.
+    std::atomic<uint64_t> compressed_file_blocks{0}, compressed_blocks{0};
     // Something in it needs a commit: items, data, or freed space.
     std::atomic<bool> dirty{false};
     // Records of the fsync log can still tell all that happened in it since the last one. Set while the gate

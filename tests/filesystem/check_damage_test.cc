@@ -307,6 +307,14 @@ TEST_CASE("wrong counters")
         core.files.reserved_blocks += 7;
         core.store.timeline.open()->dirty = true;
     });
+    expect_kind("counter of compressed blocks of files", "space", [](Filesystem& core) {
+        core.store.timeline.open()->compressed_file_blocks += 1;
+        core.store.timeline.open()->dirty = true;
+    });
+    expect_kind("counter of blocks of frames", "space", [](Filesystem& core) {
+        core.store.timeline.open()->compressed_blocks += 1;
+        core.store.timeline.open()->dirty = true;
+    });
 }
 
 TEST_CASE("hostile items end in findings")

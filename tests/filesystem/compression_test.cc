@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "format/feature_table.h"
+#include "format/items.h"
 #include "tests/filesystem/volume_contents.h"
 #include "tests/support/bytes.h"
 
@@ -30,6 +31,8 @@ std::vector<std::byte> text_content(Prng& prng, size_t bytes)
 
 std::vector<std::byte> some_content(Prng& prng, size_t bytes)
 {
+    if (prng.chance(1, 8))
+        return std::vector<std::byte>(bytes);
     return prng.chance(1, 4) ? random_content(prng, bytes) : text_content(prng, bytes);
 }
 
@@ -49,6 +52,14 @@ uint64_t checked_data_blocks(SimVolume& volume)
     REQUIRE_MESSAGE(checked.ok(), why);
     REQUIRE_MESSAGE(report.findings.empty(), report.findings.front().text);
     return report.data_blocks;
+}
+
+void require_counted(SimVolume& volume, uint64_t file_blocks, uint64_t blocks)
+{
+    const VolumeInfo info = volume.fs().info();
+    REQUIRE(info.compression_counted);
+    REQUIRE(info.compressed_file_bytes == file_blocks * kBlockBytes);
+    REQUIRE(info.compressed_bytes == blocks * kBlockBytes);
 }
 
 // Nothing of them is left, and the volume is clean.
@@ -165,6 +176,148 @@ TEST_CASE("compression: what is cut out of a frame leaves the rest, and the last
     CHECK(stored_blocks(volume.fs(), "f") == 0);
     REQUIRE(volume.unmount().ok());
     CHECK(checked_data_blocks(volume) == 0);
+}
+
+TEST_CASE("compression: the volume counts what is compressed, over remounts and a replay of the fsync log")
+{
+    SimVolume volume(kShapes[0]);
+    std::string why;
+    REQUIRE(volume.make(why).ok());
+    mount(volume, compressing());
+    Prng prng(seed());
+    const size_t frame_bytes = size_t{kFrameBlocksMax} * kBlockBytes;
+    write_file(volume.fs(), "f", text_content(prng, 3 * frame_bytes));
+    write_file(volume.fs(), "g", text_content(prng, frame_bytes));
+    write_file(volume.fs(), "random", random_content(prng, frame_bytes));
+    REQUIRE(volume.fs().step(true).ok());
+    const uint64_t of_f = stored_blocks(volume.fs(), "f"), of_g = stored_blocks(volume.fs(), "g");
+    require_counted(volume, 4 * kFrameBlocksMax, of_f + of_g);
+    REQUIRE(volume.unmount().ok());
+    checked_data_blocks(volume);
+    mount(volume, manual_options());
+    require_counted(volume, 4 * kFrameBlocksMax, of_f + of_g);
+    // A part of the first frame goes, and all of the second one, in two pieces; neither with a commit.
+    const InodeNumber file = find_file(volume.fs(), "f");
+    const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    const uint64_t commits = volume.fs().info().commits;
+    write_file(volume.fs(), "logged", random_content(prng, kBlockBytes));
+    for (const auto& [first, count] : {std::pair<uint64_t, uint64_t>{3, 4}, {32, 10}, {42, 22}}) {
+        REQUIRE(volume.fs().files.allocate_range(file, punch, first * kBlockBytes, count * kBlockBytes).ok());
+        REQUIRE(volume.fs().committer.fsync(file, Committer::SyncWhat::kAll).ok());
+    }
+    const uint64_t left = stored_blocks(volume.fs(), "f");
+    REQUIRE(left < of_f);
+    const uint64_t made = volume.fs().info().commits - commits;
+    volume.kill();
+    volume.power_cut(prng);
+    mount(volume, manual_options());
+    REQUIRE(made <= 1);  // with which the log begins
+    REQUIRE(volume.fs().info().replayed_records >= 2);
+    REQUIRE(volume.fs().step(true).ok());
+    require_counted(volume, 4 * kFrameBlocksMax - 36, left + of_g);
+    for (const char* const name : {"f", "g", "random", "logged"})
+        REQUIRE(volume.fs().names.unlink(kRoot, name).ok());
+    for (int commits_more = 0; commits_more < 3; ++commits_more)
+        REQUIRE(volume.fs().step(true).ok());
+    require_counted(volume, 0, 0);
+    REQUIRE(volume.unmount().ok());
+    CHECK(checked_data_blocks(volume) == 0);
+}
+
+TEST_CASE("compression: zeros become holes, and what is reserved there stays so")
+{
+    SimVolume volume(kShapes[0]);
+    std::string why;
+    REQUIRE(volume.make(why).ok());
+    mount(volume, compressing());
+    Prng prng(seed());
+    const size_t frame_bytes = size_t{kFrameBlocksMax} * kBlockBytes;
+    write_file(volume.fs(), "zeros", std::vector<std::byte>(kMiB + 100));
+    REQUIRE(volume.fs().step(true).ok());
+    CHECK(stored_blocks(volume.fs(), "zeros") == 1);  // a last block by itself is stored
+    CHECK((volume.fs().volume->superblock().incompat_features & feature_bit("zstd")) == 0);
+    // Over data: a frame, half of one, and blocks that are not compressed.
+    auto content = text_content(prng, 2 * frame_bytes);
+    const auto plain = random_content(prng, frame_bytes);
+    content.insert(content.end(), plain.begin(), plain.end());
+    write_file(volume.fs(), "over", content);
+    REQUIRE(volume.fs().step(true).ok());
+    const InodeNumber over = find_file(volume.fs(), "over");
+    const uint64_t before = stored_blocks(volume.fs(), "over");
+    const size_t first = frame_bytes / 2, bytes = 2 * frame_bytes;
+    std::fill_n(content.begin() + static_cast<ptrdiff_t>(first), bytes, std::byte{});
+    const std::vector<std::byte> zeros(bytes);
+    REQUIRE(volume.fs().files.write(over, first, zeros, {}, {}).ok());
+    // Reserved, a part of it written before.
+    write_file(volume.fs(), "reserved", {});
+    const InodeNumber reserved = find_file(volume.fs(), "reserved");
+    REQUIRE(volume.fs().files.allocate_range(reserved, 0, 0, 4 * frame_bytes).ok());
+    REQUIRE(volume.fs().files.write(reserved, frame_bytes, random_content(prng, frame_bytes), {}, {}).ok());
+    REQUIRE(volume.fs().step(true).ok());
+    REQUIRE(volume.fs().files.reserved_blocks == 3 * kFrameBlocksMax);
+    REQUIRE(volume.fs().files.write(reserved, first, zeros, {}, {}).ok());
+    REQUIRE(volume.fs().step(true).ok());
+    require_content(volume.fs(), over, content);
+    CHECK(stored_blocks(volume.fs(), "over") < before - kFrameBlocksMax / 2);
+    CHECK(stored_blocks(volume.fs(), "over") >= kFrameBlocksMax / 2);
+    require_content(volume.fs(), reserved, std::vector<std::byte>(4 * frame_bytes));
+    CHECK(stored_blocks(volume.fs(), "reserved") == 3 * kFrameBlocksMax);
+    CHECK(volume.fs().files.reserved_blocks == 3 * kFrameBlocksMax);
+    REQUIRE(volume.unmount().ok());
+    checked_data_blocks(volume);
+    // Who does not compress stores them.
+    mount(volume, manual_options());
+    require_content(volume.fs(), find_file(volume.fs(), "over"), content);
+    write_file(volume.fs(), "plain", std::vector<std::byte>(kMiB));
+    REQUIRE(volume.fs().step(true).ok());
+    CHECK(stored_blocks(volume.fs(), "plain") == kMiB / kBlockBytes);
+    Contents all;
+    for (const char* const name : {"zeros", "over", "reserved", "plain"})
+        all[name] = {};
+    remove_all(volume, all);
+}
+
+TEST_CASE("compression: a volume with frames that nobody counted says nothing of them")
+{
+    SimVolume volume(kShapes[0]);
+    std::string why;
+    REQUIRE(volume.make(why).ok());
+    mount(volume, compressing());
+    CHECK(volume.fs().info().compression_counted);
+    Prng prng(seed());
+    write_file(volume.fs(), "f", text_content(prng, kMiB));
+    // As a program leaves it that does not know the counts.
+    volume.fs().files.compression_counted = false;
+    REQUIRE(volume.fs().step(true).ok());
+    REQUIRE(volume.unmount().ok());
+    checked_data_blocks(volume);
+    for (int mounts = 0; mounts < 2; ++mounts) {
+        mount(volume, compressing());
+        CHECK_FALSE(volume.fs().info().compression_counted);
+        CHECK(volume.fs().info().compressed_file_bytes == 0);
+        REQUIRE(volume.fs().names.unlink(kRoot, "f").ok());
+        write_file(volume.fs(), "f", text_content(prng, kMiB));
+        REQUIRE(volume.unmount().ok());
+        checked_data_blocks(volume);
+    }
+}
+
+TEST_CASE("compression: what is made in a volume that was made for it is compressed")
+{
+    VolumeShape shape = kShapes[1];
+    shape.compress = true;
+    SimVolume volume(shape);
+    std::string why;
+    REQUIRE(volume.make(why).ok());
+    checked_data_blocks(volume);
+    mount(volume, manual_options());
+    CHECK((volume.fs().volume->superblock().incompat_features & feature_bit("inode_flags")) != 0);
+    CHECK(*volume.fs().names.get_flags(kRoot) == kInodeCompress);
+    Prng prng(seed());
+    write_file(volume.fs(), "f", text_content(prng, kMiB));
+    REQUIRE(volume.fs().step(true).ok());
+    CHECK(stored_blocks(volume.fs(), "f") < kMiB / kBlockBytes / 2);
+    CHECK(*volume.fs().names.get_flags(find_file(volume.fs(), "f")) == kInodeCompress);
 }
 
 TEST_CASE("compression: a volume that random bytes fill takes what it promised, and is emptied again")

@@ -84,6 +84,7 @@ constexpr FreeField kFreeFields[] = {
     {"DiskSlotRun", "first_slot", "of a group that holds nothing: any free slot"},
     {"DiskChecksumWindow", "tail", "of a row that holds nothing"},
     {"DiskVolume", "next_inode", "any above the numbers given"},
+    {"DiskVolume", "compression_counted", "the counts say nothing"},
     {"DiskVolume", "reserved", "ignored"},
     {"DiskTreeRoot", "reserved", "ignored"},
     {"DiskInode", "size_bytes", "a file may end in a hole", true},

@@ -119,6 +119,10 @@ void volume_counters(MultiEdit& edit)
         volume.inode_count = edit.near(volume.next_inode - kRootInode);
         if (edit.chance(1, 3))
             volume.reserved_blocks = edit.wild();
+        if (edit.chance(1, 3))
+            volume.compressed_file_blocks = edit.wild();
+        if (edit.chance(1, 3))
+            volume.compressed_blocks = edit.wild();
     });
     size_t node = 0;
     std::vector<LeafEntry> entries;

@@ -219,6 +219,34 @@ class Volume:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def sanitized():
+    """Whether the programs were built with the address sanitizer."""
+    about = TOOLS.parent / "meson-info" / "intro-buildoptions.json"
+    options = json.loads(about.read_text(encoding="ascii")) if about.exists() else []
+    return any(option["name"] == "b_sanitize" and "address" in option["value"] for option in options)
+
+
+@pytest.fixture(autouse=True)
+def reports(tmp_path, monkeypatch):
+    """Takes what sanitizers said of programs that the test started. What is left of it fails the test."""
+    if not sanitized():
+        yield lambda: ""
+        return
+    for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS"):
+        given = [os.environ[name]] if name in os.environ else []
+        monkeypatch.setenv(name, ":".join([*given, "print_stacktrace=1", f"log_path={tmp_path}/report"]))
+
+    def take():
+        files = list(tmp_path.glob("report.*"))
+        text = "".join(path.read_text(encoding="utf-8") for path in files)
+        for path in files:
+            path.unlink()
+        return text
+
+    yield take
+    assert take() == ""
+
+
 @pytest.fixture
 def make_volume():
     made = []

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Compressed files on real mounts: what they take, who asks for it, and what members see."""
 
+import json
 import os
 import shutil
 
@@ -72,6 +73,43 @@ def test_text_takes_less_and_survives_lost_members(make_volume, data, metadata):
     volume.check()
 
 
+def test_usage_says_what_is_compressed(volume):
+    def told():
+        tool("cowraid", "filesystem", "sync", volume.mount_point)  # counted by commits
+        return usage(volume.mount_point)
+
+    def usage(where):
+        report = json.loads(tool("cowraid", "filesystem", "usage", "--json", where).stdout)
+        return report["compressed_file_bytes"], report["compressed_bytes"]
+
+    assert told() == (0, 0)
+    assert "Compressed:" not in tool("cowraid", "filesystem", "usage", volume.mount_point).stdout
+    volume.mount(options="remount,compress=zstd")
+    for name in ("one", "other"):
+        write(volume.mount_point / name, text(4 * MIB))
+    write(volume.mount_point / "random", random_content(2 * MIB))
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    taken = stored(volume.mount_point / "one") + stored(volume.mount_point / "other")
+    assert told() == (8 * MIB, taken) and 0 < taken < 2 * MIB
+    line = [line for line in tool("cowraid", "filesystem", "usage", volume.mount_point).stdout.splitlines()
+            if "Compressed:" in line]
+    assert len(line) == 1 and line[0].split()[1:4] == ["8.00MiB", "(of", "files,"]
+    assert line[0].endswith(f"ratio {8 * MIB / taken:.2f})")
+    metrics = tool("cowraid", "metrics").stdout
+    uuid = json.loads(tool("cowraid", "filesystem", "usage", "--json", volume.mount_point).stdout)["uuid"]
+    assert f'cowraid_compressed_file_bytes{{volume="{uuid}"}} {8 * MIB}\n' in metrics
+    assert f'cowraid_compressed_bytes{{volume="{uuid}"}} {taken}\n' in metrics
+    # Part of a frame keeps its blocks.
+    run("fallocate", "-p", "-o", 4096, "-l", 8192, volume.mount_point / "one")
+    assert told() == (8 * MIB - 8192, taken)
+    (volume.mount_point / "other").unlink()
+    rest = stored(volume.mount_point / "one")
+    wait_for(lambda: told() == (4 * MIB - 8192, rest), otherwise=told)
+    volume.unmount()
+    assert usage(volume.devices[0]) == (4 * MIB - 8192, rest)
+    volume.check()
+
+
 def test_a_remount_begins_and_ends_compression(volume):
     write(volume.mount_point / "before", text(4 * MIB))
     volume.mount(options="remount,compress-force=zstd:5")
@@ -81,6 +119,34 @@ def test_a_remount_begins_and_ends_compression(volume):
     assert stored(volume.mount_point / "before") == 4 * MIB
     comes_to_take_less(volume.mount_point / "with", MIB)
     assert stored(volume.mount_point / "after") == 4 * MIB
+
+
+def test_mkfs_makes_a_volume_that_compresses(make_volume):
+    volume = make_volume()
+    volume.make("--compress", "none")
+    volume.mount()
+    with pytest.raises(OSError):
+        os.getxattr(volume.mount_point, NAME)
+    volume.unmount()
+    volume.make("-f", "--compress", "zstd")
+    volume.mount()
+    root = volume.mount_point
+    assert tool("cowraid", "property", "get", root).stdout == "compression=zstd\n"
+    (root / "deeper").mkdir()
+    for name in ("file", "deeper/file"):
+        write(root / name, text(4 * MIB))
+        comes_to_take_less(root / name, MIB)
+    # The root directory is one like any other.
+    tool("cowraid", "property", "set", root, "compression", "")
+    write(root / "plain", text(4 * MIB))
+    assert stored(root / "plain") == 4 * MIB
+    volume.unmount()
+    volume.mount()
+    for name in ("file", "deeper/file", "plain"):
+        assert (root / name).read_bytes() == text(4 * MIB)
+    assert os.getxattr(root / "deeper", NAME) == b"zstd"
+    volume.unmount()
+    volume.check()
 
 
 def test_files_and_folders_ask_for_themselves(volume):

@@ -87,7 +87,8 @@ class VersionWriter(threading.Thread):
                 time.sleep(0.1)
 
     def verify(self):
-        """What is there from now on is what counts."""
+        """After a crash. What is there from now on is what counts: it is durable, and what the crash cut off
+        never was."""
         content = self.path.read_bytes()
         assert len(content) == BLOCKS * BLOCK
         for block in range(BLOCKS):
@@ -95,6 +96,7 @@ class VersionWriter(threading.Thread):
             version = struct.unpack_from("<QQQ", piece)[2]
             assert piece == block_content(self.file, block, version), (self.file, block)
             assert self.safe[block] <= version <= self.latest[block], (self.file, block, version)
+            self.safe[block] = self.latest[block] = version
 
 
 class Operator:

@@ -7,12 +7,13 @@ import os
 import pwd
 import random
 import re
+import shutil
 import struct
 import subprocess
 
 import pytest
 
-from conftest import random_content, run, tool, wait_for
+from conftest import TOOLS, random_content, run, tool, wait_for
 
 MIB = 1 << 20
 FITRIM = 0xC0185879
@@ -228,3 +229,107 @@ def test_mkfs_discards_unless_told_not_to(make_volume):
     volume.mount()
     volume.unmount()
     volume.check()
+
+
+def another_filled(volume, mebibytes):
+    """A device that is no member, and its image, all of which was written."""
+    loop = volume.another(mebibytes)
+    content = random_content(MIB)
+    with open(volume.images[-1], "r+b") as file:
+        for _ in range(mebibytes):
+            file.write(content)
+        os.fsync(file.fileno())
+    return loop, volume.images[-1]
+
+
+def taken_of(image):
+    return os.stat(image).st_blocks * 512
+
+
+def holds_random(image):
+    with open(image, "rb") as file:
+        return sum(file.read(MIB).count(0) < MIB // 100 for _ in range(os.path.getsize(image) // MIB))
+
+
+@pytest.mark.parametrize("spare", [False, True], ids=["member", "spare"])
+def test_added_devices_are_discarded_when_all_agree(make_volume, spare):
+    volume = make_volume(member_count=3, member_mib=128, data="raid5", metadata="raid1")
+    volume.make()
+    volume.mount()
+    content = fill(volume, 16, 4 * MIB)
+    words = ["--spare"] if spare else []
+    first, first_image = another_filled(volume, 128)
+    small, small_image = another_filled(volume, 60)
+    add = ["device", "add", *words]
+    refused = tool("cowraid", *add, first, small, volume.mount_point, check=False)
+    assert refused.returncode == 1 and "60.00MiB" in refused.stderr
+    if not spare:
+        tool("cowraid", *add, "--plan", first, volume.mount_point)
+    assert holds_random(first_image) == 128 and holds_random(small_image) == 60
+    # It holds something.
+    run("mkswap", first)
+    kept = taken_of(first_image)
+    assert "-f" in tool("cowraid", *add, first, volume.mount_point, check=False).stderr
+    assert taken_of(first_image) == kept >= 128 * MIB
+    tool("cowraid", *add, "-f", "-K", first, volume.mount_point)
+    assert taken_of(first_image) >= 128 * MIB
+    second, second_image = another_filled(volume, 128)
+    tool("cowraid", *add, second, volume.mount_point)
+    assert taken_of(second_image) < 32 * MIB
+    verify(volume, content)
+    scrub_clean(volume)
+    volume.unmount()
+    volume.check()
+
+
+def test_a_successor_is_discarded(make_volume):
+    volume = make_volume(member_count=4, member_mib=128, data="raid5", metadata="raid1")
+    volume.make()
+    volume.mount()
+    content = fill(volume, 16, 2 * MIB)
+    small, small_image = another_filled(volume, 100)
+    refused = tool("cowraid", "replace", "start", volume.devices[1], small, volume.mount_point, check=False)
+    assert refused.returncode == 1 and holds_random(small_image) == 100
+    first, first_image = another_filled(volume, 128)
+    tool("cowraid", "replace", "start", "--plan", volume.devices[1], first, volume.mount_point)
+    assert holds_random(first_image) == 128
+    tool("cowraid", "replace", "start", "-B", volume.devices[1], first, volume.mount_point)
+    assert taken_of(first_image) < 64 * MIB
+    verify(volume, content)
+    # Of a volume that is not mounted, and kept.
+    volume.unmount()
+    members = [volume.devices[0], volume.devices[2], first]
+    second, second_image = another_filled(volume, 128)
+    tool("cowraid", "replace", "start", "-K", "4", second, *members)
+    assert taken_of(second_image) >= 128 * MIB
+    third, third_image = another_filled(volume, 128)
+    tool("cowraid", "replace", "start", "4", third, *members)
+    assert taken_of(third_image) < 32 * MIB
+    volume.mount(devices=[*members, third])
+    verify(volume, content)
+    tool("cowraid", "scrub", "start", "-B", volume.mount_point)
+    verify(volume, content)
+    volume.unmount()
+    assert json.loads(tool("cowraid", "check", "--json", *members, third).stdout)["clean"]
+
+
+def test_a_discard_that_takes_long(make_volume):
+    """The daemon closes connections on which nothing is asked for five seconds."""
+    if shutil.which("strace") is None:
+        pytest.skip("no strace")
+    volume = make_volume(member_count=3, member_mib=128, data="raid5", metadata="raid1")
+    volume.make()
+    volume.mount()
+    image = volume.folder / "image.img"
+    image.write_bytes(random_content(128 * MIB))
+    os.chmod(image, 0o600)
+    log = volume.folder / "calls"
+    run("strace", "-f", "-o", log, "-e", "trace=fallocate", "-e", "inject=fallocate:delay_enter=7000000",
+        TOOLS / "cowraid", "device", "add", image, volume.mount_point)
+    assert log.read_text().count("FALLOC_FL_PUNCH_HOLE") == 1
+    assert taken_of(image) < 32 * MIB
+    shown = json.loads(tool("cowraid", "filesystem", "usage", "--json", volume.mount_point).stdout)
+    assert [member["path"] for member in shown["members"]][3:] == [str(image)]
+    volume.unmount()
+    check = tool("cowraid", "check", "--json", *volume.devices, image)
+    assert json.loads(check.stdout)["clean"]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Random operations on files, compared with a model (tests/fileops/); many more with COWRAID_LONG=1."""
+"""Random operations on files, compared with a model (tests/fileops/); many more with COWRAID_LONG=1, or as
+many as COWRAID_OPERATIONS says."""
 
 import hashlib
 import itertools
@@ -118,7 +119,7 @@ def test_files_hold_what_the_model_holds(make_volume, condition, data, options):
     volume.make()
     volume.hide(away)
     volume.mount(without(volume, away), ",".join(filter(None, [OPTIONS[options], away and "degraded"])))
-    operations = OPERATIONS[condition] * (40 if LONG else 1)
+    operations = int(os.environ.get("COWRAID_OPERATIONS", OPERATIONS[condition] * (40 if LONG else 1)))
     if condition == "busy":
         perform_beside_work(volume, operations)
     else:

@@ -4,8 +4,10 @@
 import json
 import os
 import re
+import signal
+import subprocess
 
-from conftest import random_content, tool
+from conftest import TOOLS, random_content, tool
 
 MIB = 1 << 20
 
@@ -89,8 +91,6 @@ def test_superblocks(make_volume):
 
 def test_trees(make_volume):
     volume = filled(make_volume)
-    mounted = tool("cowraid", "inspect", "dump-tree", volume.devices[0], check=False)
-    assert mounted.returncode == 1 and "mounted" in mounted.stderr
     os.setxattr(volume.mount_point / "named file", "user.color", b"green")
     volume.unmount()
     every = tool("cowraid", "inspect", "dump-tree", volume.devices[0]).stdout
@@ -102,9 +102,15 @@ def test_trees(make_volume):
     assert leaves and sum(int(count) for _, count in leaves) == files.count("\n  item ")
     short = tool("cowraid", "inspect", "dump-tree", "-n", *volume.devices).stdout
     assert "leaf" in short and "item " not in short.replace("items ", "")
-    for code, *words in ((1, "-t", "none"), (2, "--json")):
-        refused = tool("cowraid", "inspect", "dump-tree", *words, volume.devices[0], check=False)
-        assert refused.returncode == code, refused.stderr
+    refused = tool("cowraid", "inspect", "dump-tree", "-t", "none", volume.devices[0], check=False)
+    assert refused.returncode == 1 and refused.stdout == "" and "no tree" in refused.stderr
+    dumped = json.loads(tool("cowraid", "inspect", "dump-tree", "--json", volume.devices[0]).stdout)
+    assert dumped["schema"] == "cowraid.inspect-tree" and not dumped["mounted"]
+    assert every.splitlines()[0] == f"commit {dumped['generation']}"
+    of_files = [tree for tree in dumped["trees"] if tree["name"] == "file"]
+    items = [item for node in of_files[0]["nodes"] if node["level"] == 0 for item in node["items"]]
+    assert len(items) == files.count("\n  item ") > 0
+    assert any("name 'named file'" in item["text"] for item in items)
     # Three of four members have every node; without any copy of it a node is named.
     assert tool("cowraid", "inspect", "dump-tree", *volume.devices[1:]).stdout == every
     found = 0
@@ -119,6 +125,51 @@ def test_trees(make_volume):
     assert found >= 2
     rotten = tool("cowraid", "inspect", "dump-tree", "-t", "file", volume.devices[0]).stdout
     assert re.search(r"^node \d+ of tree 256: ", rotten, re.MULTILINE) and "name 'named file'" not in rotten
+    nodes = json.loads(tool("cowraid", "inspect", "dump-tree", "-t", "file", "--json",
+                            volume.devices[0]).stdout)["trees"][0]["nodes"]
+    assert [node["address"] for node in nodes if "error" in node]
+
+
+def test_trees_of_a_mounted_volume(make_volume):
+    """What is printed beside the daemon is one commit, whole, or one line says why not."""
+    volume = filled(make_volume)
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    text = tool("cowraid", "inspect", "dump-tree", "-t", "file", *volume.devices).stdout
+    first = re.match(r"commit (\d+) of a mounted volume", text)
+    assert first and "name 'named file'" in text
+    loop = (f"i=0; while :; do i=$((i + 1)); touch {volume.mount_point}/name$i; "
+            f"[ $i -le 30 ] || rm {volume.mount_point}/name$((i - 30)); "
+            f"{TOOLS}/cowraid filesystem sync {volume.mount_point}; done")
+    writer = subprocess.Popen(["sh", "-c", loop], start_new_session=True)
+    try:
+        dumps = [tool("cowraid", "inspect", "dump-tree", "--json", *volume.devices, check=False)
+                 for _ in range(20)]
+    finally:
+        os.killpg(writer.pid, signal.SIGKILL)
+        writer.wait()
+    commits = []
+    for result in dumps:
+        if result.returncode != 0:
+            assert "commits faster" in result.stderr, result.stderr
+            continue
+        dumped = json.loads(result.stdout)
+        assert dumped["mounted"]
+        commits.append(dumped["generation"])
+        names = set()
+        for tree in dumped["trees"]:
+            assert tree["generation"] <= dumped["generation"]
+            for node in tree["nodes"]:
+                assert "error" not in node
+                if tree["name"] == "file" and node["level"] == 0:
+                    names |= {name for item in node["items"]
+                              for name in re.findall(r"name '(name\d+)'", item["text"])}
+        # Made one after the other, and removed in that order, each with a commit.
+        numbers = sorted(int(name.removeprefix("name")) for name in names)
+        assert numbers == [] or numbers == list(range(numbers[0], numbers[-1] + 1))
+    print(f"{len(commits)} of 20 dumps, of commits {commits}")
+    assert commits and commits == sorted(commits) and commits[-1] > int(first[1])
+    volume.unmount()
+    volume.check()
 
 
 def test_verify(make_volume):

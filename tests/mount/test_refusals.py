@@ -99,6 +99,8 @@ def test_mkfs_members(make_volume, tmp_path):
 @pytest.mark.parametrize("options,word", [
     (["-d", "raid7"], "raid7"), (["-d", "raid6", "-m", "raid1c9"], "raid1c9"), (["-c", "5K"], "5K"),
     (["-c", "2M"], "2M"), (["-U", "no-uuid"], "no-uuid"), (["-L", "a/b"], "label"),
+    (["--compress", "zstd:3"], "compress=zstd:LEVEL"), (["--compress", "lzo"], "'lzo': give zstd or none"),
+    (["--compress", ""], "give zstd or none"),
     (["-L", "a\x1b[2J"], "label")])
 def test_mkfs_options(make_volume, options, word):
     volume = make_volume(member_count=4, member_mib=128)

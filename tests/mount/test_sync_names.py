@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Mounts with sync and dirsync: changes of names are durable when they return. And when directories and
-symbolic links were read."""
+"""Mounts with sync and dirsync: changes of names are durable when they return, with sync of attributes and
+sizes, too. And when directories and symbolic links were read."""
 
 import os
 import stat
@@ -55,6 +55,75 @@ def test_names_are_durable(make_volume, option, remounted, kept):
         return
     assert os.stat(volume.mount_point / "hard").st_nlink == 2
     assert stat.S_ISFIFO(os.stat(volume.mount_point / "fifo").st_mode)
+    volume.unmount()
+    volume.check()
+
+
+def state_of(path):
+    found = os.stat(path)
+    return {"mode": stat.S_IMODE(found.st_mode), "owner": (found.st_uid, found.st_gid),
+            "time": found.st_mtime_ns, "size": found.st_size, "nodump": "d" in flags_of(path),
+            "attributes": {name: os.getxattr(path, name) for name in os.listxattr(path)}}
+
+
+def flags_of(path):
+    return run("lsattr", "-d", path).stdout.split()[0]
+
+
+def copy_into(path, source):
+    with open(source, "rb") as one, open(path, "r+b") as other:
+        assert os.copy_file_range(one.fileno(), other.fileno(), 5) == 5
+
+
+def allocate(path):
+    with open(path, "r+b") as file:
+        os.posix_fallocate(file.fileno(), 0, 50000)
+
+
+# What each changes, and how.
+CHANGES = {
+    "mode": lambda path: os.chmod(path, 0o604),
+    "owner": lambda path: os.chown(path, 12, 34),
+    "time": lambda path: os.utime(path, ns=(10**18, 10**18)),
+    "set": lambda path: os.setxattr(path, "user.new", b"value"),
+    "removed": lambda path: os.removexattr(path, "user.old"),
+    "access list": lambda path: run("setfacl", "-m", "u:9:rw", path),
+    "compression": lambda path: os.setxattr(path, "btrfs.compression", b"zstd"),
+    "flag": lambda path: run("chattr", "+d", path),
+    "truncated": lambda path: os.truncate(path, 100),
+    "grown": lambda path: os.truncate(path, 20000),
+    "allocated": allocate,
+    "copied": lambda path: copy_into(path, path.parent / "source"),
+}
+
+
+@pytest.mark.parametrize("option, kept", [("sync", True), ("async", False)])
+def test_changes_of_files_are_durable(make_volume, option, kept):
+    volume = make_volume(member_count=3, data="raid5", metadata="raid1")
+    volume.make()
+    options = f"{option},{LATE_COMMIT}"
+    volume.mount(options=options)
+    for name in ("source", *CHANGES):
+        path = volume.mount_point / name
+        path.write_bytes(bytes(5000))
+        os.setxattr(path, "user.old", b"old")
+    source = volume.mount_point / "source"
+    source.write_bytes(b"other")
+    for name in ("access list", "compression", "flag"):  # the first one on a volume is a commit
+        CHANGES[name](source)
+    run("sync", "-f", volume.mount_point)
+    before = {name: state_of(volume.mount_point / name) for name in CHANGES}
+    changed, contents = {}, {}
+    for name, change in CHANGES.items():
+        path = volume.mount_point / name
+        change(path)
+        changed[name], contents[name] = state_of(path), path.read_bytes()
+        assert changed[name] != before[name]
+    after_a_crash(volume, options)
+    found = {name: state_of(volume.mount_point / name) for name in CHANGES}
+    assert found == (changed if kept else before)
+    if kept:
+        assert {name: (volume.mount_point / name).read_bytes() for name in CHANGES} == contents
     volume.unmount()
     volume.check()
 

@@ -224,7 +224,7 @@ void test_sync_calls()
         expect_result(call.on_fifo, call.perform(fifo.get()), "%s of a fifo", call.name);
         // What was written last is there afterwards, whatever it is made durable with.
         const UniqueFd fd = open_file("file", O_RDWR);
-        expect_equal(7, pwrite(fd.get(), call.name, 7, 0) < 7 ? -1 : 7, "pwrite before %s", call.name);
+        expect_equal(5, pwrite(fd.get(), call.name, 5, 0), "pwrite before %s", call.name);
         expect_result(0, call.perform(fd.get()), "%s after pwrite", call.name);
         expect_text(std::string(call.name).substr(0, 5), content_of("file").substr(0, 5), "content after %s",
                     call.name);

@@ -67,6 +67,7 @@ Status SimVolume::make(std::string& why)
     options.metadata_profile = shape_.metadata_profile;
     options.chunk_bytes = shape_.chunk_bytes;
     options.intent_log_bytes = shape_.intent_log_bytes;
+    options.compress = shape_.compress;
     std::vector<std::unique_ptr<BlockDevice>> devices = borrow({});
     return make_volume(devices, options, why).status();
 }

@@ -23,6 +23,7 @@ struct VolumeShape {
     ProfileId metadata_profile = ProfileId::kRaid1c3;
     uint32_t chunk_bytes = kDefaultChunkBytes;
     uint64_t intent_log_bytes = 0;  // 0: as the layout has it
+    bool compress = false;  // what is made in the root directory
 };
 
 class SimVolume {

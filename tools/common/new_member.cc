@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include "tools/common/new_member.h"
 
+#include <fcntl.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "base/text.h"
+#include "device/open_member.h"
 #include "device/signature.h"
 #include "format/superblock.h"
 #include "tools/common/member_search.h"
@@ -52,6 +57,31 @@ Result<NewMember> open_new_member(const std::string& path, bool force, std::stri
         return Err::kExists;
     }
     return device;
+}
+
+void discard_all(BlockDevice& device)
+{
+    constexpr uint64_t kPartBytes = kGiB;
+    for (uint64_t offset = 0; offset < device.size_bytes() && device.discards(); offset += kPartBytes) {
+        IoRequest request{.kind = IoKind::kDiscard,
+                          .device = &device,
+                          .offset = {offset},
+                          .vectors = {},
+                          .discard_bytes = std::min(kPartBytes, device.size_bytes() - offset)};
+        run_io({&request, 1});
+        if (!request.result.ok())
+            break;
+    }
+}
+
+void discard_all(const NewMember& device)
+{
+    std::string ignored;
+    UniqueFd same(fcntl(device.fd.get(), F_DUPFD_CLOEXEC, 0));
+    if (!same.valid())
+        return;
+    if (const auto opened = make_device_from_fd(std::move(same), device.path, {}, ignored); opened.ok())
+        discard_all(**opened);
 }
 
 Status wipe_old_signatures(const NewMember& device, std::string& why)

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "base/unique_fd.h"
+#include "device/block_device.h"
 
 namespace cowraid {
 
@@ -25,6 +26,11 @@ Result<NewMember> open_new_member(const std::string& path, bool force, std::stri
 
 // Of image files that not only their owners may read or write; empty: there are none.
 std::string warning_of_readers(std::span<const NewMember> devices);
+
+// Tells all of it that it may be forgotten; what does not take that stays as it is. A signal ends the program
+// in between.
+void discard_all(BlockDevice& device);
+void discard_all(const NewMember& device);
 
 // So that nothing takes it for what it was.
 Status wipe_old_signatures(const NewMember& device, std::string& why);

@@ -24,6 +24,7 @@ struct DeviceArguments {
     bool only_if_away = false;
     bool plan = false;
     bool spare = false;
+    bool nodiscard = false;
 };
 
 constexpr int kKeyIfAway = 0x200;
@@ -31,6 +32,7 @@ constexpr int kKeySpare = 0x201;
 
 constexpr argp_option kAddOptions[] = {
     {"force", 'f', nullptr, 0, "overwrite devices that hold something, wiping their signatures", 0},
+    kNoDiscardOption,
     {"plan", kKeyPlanOnly, nullptr, 0, kPlanHelp, 0},
     {"spare", kKeySpare, nullptr, 0, "hold it in reserve: it takes the place of a member that fails", 0},
     {},
@@ -56,6 +58,7 @@ error_t parse_device_option(int key, char*, argp_state* state)
     return parse_flags(key, state, arguments.common,
                        {{'f', &arguments.force},
                         {'B', &arguments.wait},
+                        {'K', &arguments.nodiscard},
                         {kKeyIfAway, &arguments.only_if_away},
                         {kKeySpare, &arguments.spare},
                         {kKeyBackground, &arguments.background},
@@ -372,7 +375,9 @@ Result<Json> add_device(ControlClient& client, const DeviceArguments& arguments,
 {
     const Json request = json_make_object();
     json_put_flag(request.get(), "spare", arguments.spare);
-    CW_ASSIGN(Json added, hand_over_device(client, "device-add", request.get(), device, why));
+    CW_ASSIGN(Json added,
+              hand_over_device(client, "device-add", request.get(), device,
+                               arguments.nodiscard ? OldContent::kKeep : OldContent::kDiscard, why));
     if (arguments.common.format == OutputFormat::kText)
         print_line(stdout, "%s is %s %llu now%s", device.path.c_str(), arguments.spare ? "spare" : "member",
                    static_cast<unsigned long long>(json_get_integer(added.get(), "member")),

@@ -144,23 +144,80 @@ constexpr argp_option kTreeOptions[] = {
     {},
 };
 
-Status dump_volume(const InspectArguments& arguments, std::string& why)
+Result<Assembly> assemble_to_look(const VolumeMembers& members, std::string& why)
 {
-    CW_ASSIGN(const VolumeMembers members, find_unmounted(arguments.common.operands, Mounted::kRefused,
-                                                          ", its trees change while they are read", why));
     std::vector<std::string> warnings;
     CW_ASSIGN(auto devices, open_member_devices(members, MemberAccess::kLook, warnings, why));
-    for (const std::string& warning : warnings)
-        print_warning(kProgram, warning);
     CW_ASSIGN(Assembly assembly, assemble(std::move(devices), why, lenient_assembly(members)));
+    assembly.notes.insert(assembly.notes.begin(), warnings.begin(), warnings.end());
+    return assembly;
+}
+
+Result<uint64_t> dump_assembled(Assembly assembly, const TreeDumpOptions& dump, FILE* out, std::string& why)
+{
     MountOptions options;
     options.read_only = options.degraded = options.rescue = true;
     CW_ASSIGN(const std::unique_ptr<Volume> volume, Volume::open(std::move(assembly), options, why));
-    const Status dumped =
-        dump_trees(*volume, {.tree = arguments.tree, .headers_only = arguments.headers}, stdout);
+    Result<uint64_t> dumped = dump_trees(*volume, dump, out);
     if (!dumped.ok())
-        why = "there is no tree " + quoted(arguments.tree);
+        why = "there is no tree " + quoted(std::string(dump.tree));
     return dumped;
+}
+
+Status copy_to_output(FILE* file, std::string& why)
+{
+    bool copied = fflush(file) == 0 && ferror(file) == 0;
+    rewind(file);
+    char part[65536];
+    while (const size_t bytes = copied ? fread(part, 1, sizeof part, file) : 0)
+        copied = fwrite(part, 1, bytes, stdout) == bytes;
+    if (copied && ferror(file) == 0)
+        return {};
+    why = std::string("what was read cannot be written: ") + strerror(errno);
+    return Err::kIo;
+}
+
+// Beside the daemon: nodes of a commit may be overwritten once the next one is durable, which their checksums
+// show. So what cannot be read is damage only if there is no newer commit afterwards.
+Status dump_mounted(const VolumeMembers& members, const TreeDumpOptions& options, std::string& why)
+{
+    constexpr int kTries = 10;
+    for (int left = kTries; left > 0; --left) {
+        const std::unique_ptr<FILE, int (*)(FILE*)> file(tmpfile(), fclose);
+        if (file == nullptr) {
+            why = std::string("a file in /tmp cannot be made: ") + strerror(errno);
+            return Err::kIo;
+        }
+        CW_ASSIGN(Assembly assembly, assemble_to_look(members, why));
+        const Generation commit = assembly.superblock.generation;
+        const Result<uint64_t> dumped = dump_assembled(std::move(assembly), options, file.get(), why);
+        bool still = dumped.ok() && *dumped == 0;
+        if (!still) {
+            std::string ignored;
+            const Result<Assembly> now = assemble_to_look(members, ignored);
+            still = now.ok() && now->superblock.generation == commit;
+        }
+        if (still)
+            return dumped.ok() ? copy_to_output(file.get(), why) : dumped.status();
+    }
+    why = "the volume commits faster than its trees can be read; try again, or unmount it";
+    return Err::kBusy;
+}
+
+Status dump_volume(const InspectArguments& arguments, std::string& why)
+{
+    CW_ASSIGN(const VolumeMembers members,
+              find_unmounted(arguments.common.operands, Mounted::kAllowed, "", why));
+    TreeDumpOptions options{.tree = arguments.tree,
+                            .headers_only = arguments.headers,
+                            .mounted = find_mounted_volume(members.uuid).has_value(),
+                            .format = arguments.common.format};
+    if (options.mounted)
+        return dump_mounted(members, options, why);
+    CW_ASSIGN(Assembly assembly, assemble_to_look(members, why));
+    for (const std::string& note : assembly.notes)
+        print_warning(kProgram, note);
+    return dump_assembled(std::move(assembly), options, stdout, why).status();
 }
 
 // --- extents ---
@@ -273,16 +330,17 @@ int command_dump_super(int argc, char** argv, CommandOptions common)
 int command_dump_tree(int argc, char** argv, CommandOptions common)
 {
     InspectArguments arguments{.common = std::move(common), .tree = {}};
-    if (!parse_command(argc, argv,
-                       {kTreeOptions, parse_inspect_option, "MEMBER...|LABEL|UUID",
-                        "Print the trees of an unmounted volume, node by node. Changes nothing. A node that "
-                        "cannot be read is named, and the others follow. What records of the fsync log hold "
-                        "is not in the trees."},
-                       &arguments))
+    if (!parse_command(
+            argc, argv,
+            {kTreeOptions, parse_inspect_option, "MEMBER...|LABEL|UUID",
+             "Print the trees of a volume's last commit, node by node. Changes nothing. A node that "
+             "cannot be read is named, and the others follow. What records of the fsync log hold "
+             "is not in the trees. Those of a mounted volume are read beside it, and printed when "
+             "all were read before they were overwritten; what was not committed is not in them."},
+            &arguments))
         return kExitUsage;
-    if (arguments.common.operands.empty() || arguments.common.format == OutputFormat::kJson) {
-        print_error(kProgram, arguments.common.format, Err::kInvalid,
-                    arguments.common.operands.empty() ? "name a volume" : "trees are printed as text only");
+    if (arguments.common.operands.empty()) {
+        print_error(kProgram, arguments.common.format, Err::kInvalid, "name a volume");
         return kExitUsage;
     }
     std::string why;

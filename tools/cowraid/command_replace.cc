@@ -21,10 +21,12 @@ struct ReplaceArguments {
     bool force = false;
     bool wait = false;
     bool plan = false;
+    bool nodiscard = false;
 };
 
 constexpr argp_option kReplaceOptions[] = {
     {"force", 'f', nullptr, 0, "overwrite a device that holds something, wiping its signature", 0},
+    kNoDiscardOption,
     {"plan", kKeyPlanOnly, nullptr, 0, kPlanHelp, 0},
     {"wait", 'B', nullptr, 0, "until it has everything, where the volume is mounted", 0},
     {},
@@ -34,7 +36,10 @@ error_t parse_replace_option(int key, char*, argp_state* state)
 {
     auto& arguments = *static_cast<ReplaceArguments*>(state->input);
     return parse_flags(key, state, arguments.common,
-                       {{'f', &arguments.force}, {'B', &arguments.wait}, {kKeyPlanOnly, &arguments.plan}});
+                       {{'f', &arguments.force},
+                        {'B', &arguments.wait},
+                        {'K', &arguments.nodiscard},
+                        {kKeyPlanOnly, &arguments.plan}});
 }
 
 bool parse(int argc, char** argv, ReplaceArguments& arguments)
@@ -120,7 +125,8 @@ Result<Json> ask_daemon(ControlClient& client, const ReplaceArguments& arguments
               choose_device(client, kAssess, request, device, arguments.force, answer, why));
     if (arguments.plan)
         return answer;
-    return hand_over_device(client, kStart, request, chosen, why);
+    return hand_over_device(client, kStart, request, chosen,
+                            arguments.nodiscard ? OldContent::kKeep : OldContent::kDiscard, why);
 }
 
 // The same while it is mounted: its daemon writes what the member held, beside everything else.
@@ -185,6 +191,8 @@ Result<Replaced> replace_unmounted(const ReplaceArguments& arguments, const Volu
         return replaced;
     CW_ASSIGN(Assembly written, assemble_all(volume, MemberAccess::kReadWrite, warnings, why));
     CW_ASSIGN(const auto filesystem, open_unmounted(std::move(written), false, why));
+    if (!arguments.nodiscard)
+        discard_all(target);
     CW_TRY(wipe_old_signatures(target, why));
     CW_ASSIGN(auto device, make_device_from_fd(std::move(target.fd), target.path, {}, why));
     Status status = filesystem->committer.replace_member(id, std::move(device), why);

@@ -82,6 +82,11 @@ void print_overall(const VolumeInfo& info, SizeStyle sizes)
     print_amount("Free (statfs, df):", text(info.available_bytes));
     print_amount("Data ratio:", number(ratio(totals.data_raw, totals.data_user)));
     print_amount("Metadata ratio:", number(ratio(totals.metadata_raw, totals.metadata_user)));
+    if (info.compression_counted && info.compressed_bytes > 0)
+        print_line(stdout, "    %-24s %14s  (of files, in %s: ratio %s)",
+                   "Compressed:", text(info.compressed_file_bytes).c_str(),
+                   text(info.compressed_bytes).c_str(),
+                   number(ratio(info.compressed_file_bytes, info.compressed_bytes)).c_str());
     print_amount("Global reserve:", text(info.reserve_bytes));
     print_amount("Multiple profiles:", has_multiple_profiles(info) ? "yes" : "no");
 }

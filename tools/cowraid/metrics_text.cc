@@ -144,6 +144,12 @@ void add_volume(MetricList& list, const VolumeStatus& status)
              "Blocks in use that no redundancy has, as cowraid status -v lists them.", lost_blocks(status));
     for (const NumberMetric& number : kNumbers)
         list.add(number.name, number.type, number.help, info.*number.field);
+    if (info.compression_counted) {
+        list.add("cowraid_compressed_file_bytes", kGauge, "Of files, stored compressed.",
+                 info.compressed_file_bytes);
+        list.add("cowraid_compressed_bytes", kGauge, "What that takes, parity and copies not counted.",
+                 info.compressed_bytes);
+    }
     for (const SpaceInfo& space : info.spaces) {
         const Labels labels = {{"content", content_name(space.content)},
                                {"profile", profile_name(space.profile)}};

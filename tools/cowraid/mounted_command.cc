@@ -186,10 +186,18 @@ Result<NewMember> choose_device(ControlClient& client, const char* plan, json_t*
 }
 
 Result<Json> hand_over_device(ControlClient& client, const char* command, json_t* request,
-                              const NewMember& device, std::string& why)
+                              const NewMember& device, OldContent old, std::string& why)
 {
     if (const std::string warning = warning_of_readers(std::span(&device, 1)); !warning.empty())
         print_line(stderr, "cowraid: warning: %s", warning.c_str());
+    if (old == OldContent::kDiscard) {
+        CW_ASSIGN(const MountedVolume mounted, client.mounted_volume());
+        discard_all(device);
+        // It may take minutes; a connection on which nothing is asked for seconds is closed.
+        CW_ASSIGN(
+            client,
+            connect_target({.uuid = mounted.uuid, .mounted = true, .members = {}, .named_device = {}}, why));
+    }
     CW_TRY(wipe_old_signatures(device, why));
     json_put_text(request, "path", device.path);
     Result<Json> done = client.call(command, request, why, device.fd.get());

@@ -41,9 +41,13 @@ Result<SpareInfo> find_spare(ControlClient& client, const std::string& text, std
 // Nothing is changed.
 Result<NewMember> choose_device(ControlClient& client, const char* plan, json_t* request,
                                 const std::string& path, bool force, Json& answer, std::string& why);
-// Wipes what was on the device and sends it to the daemon with a command; its path goes into `request`.
+// The daemon has said that it would take the device. Discards it, unless it is to keep what it takes; wipes
+// what was on it, and sends it to the daemon with a command; its path goes into `request`.
+enum class OldContent : uint8_t { kDiscard, kKeep };
+inline constexpr argp_option kNoDiscardOption = {
+    "nodiscard", 'K', nullptr, 0, "do not discard the device first: image files keep what they take", 0};
 Result<Json> hand_over_device(ControlClient& client, const char* command, json_t* request,
-                              const NewMember& device, std::string& why);
+                              const NewMember& device, OldContent old, std::string& why);
 // What a command did to devices, as one JSON object: that of the one, or {"schema", "devices": [...]}.
 void print_results(const std::vector<Json>& results);
 

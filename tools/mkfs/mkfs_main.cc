@@ -20,6 +20,7 @@ namespace {
 constexpr const char* kMkfs = "mkfs.cowraid";
 constexpr int kJsonKey = 256;
 constexpr int kSpareKey = 257;
+constexpr int kCompressKey = 258;
 
 constexpr argp_option kOptions[] = {
     {"data", 'd', "PROFILE", 0,
@@ -28,6 +29,8 @@ constexpr argp_option kOptions[] = {
     {"label", 'L', "LABEL", 0, "label of the volume", 0},
     {"uuid", 'U', "UUID", 0, "uuid of the volume (default: random)", 0},
     {"chunk-size", 'c', "SIZE", 0, "bytes on one member before the next, 4K to 1M (default 64K)", 0},
+    {"compress", kCompressKey, "zstd", 0,
+     "compress files, as after cowraid property set MOUNTPOINT compression zstd; levels are the mount's", 0},
     {"spare", kSpareKey, "DEVICE", 0,
      "hold the device in reserve: it takes the place of a member that fails; may be given several times", 0},
     {"force", 'f', nullptr, 0, "overwrite devices that hold something, wiping its signature", 0},
@@ -64,6 +67,9 @@ error_t parse_option(int key, char* argument, argp_state* state)
         return 0;
     case 'q':
         arguments.quiet = true;
+        return 0;
+    case kCompressKey:
+        arguments.compression = argument;
         return 0;
     case kSpareKey:
         arguments.spares.emplace_back(argument);
@@ -104,6 +110,8 @@ void print_summary(const Made& made)
     print_line(stdout, "  Data:             %s", profile_title(made.options.data_profile));
     print_line(stdout, "  Metadata:         %s", profile_title(made.options.metadata_profile));
     print_line(stdout, "Checksum:           xxh3-64");
+    if (made.options.compress)
+        print_line(stdout, "Compression:        zstd");
     print_line(stdout, "Number of devices:  %zu", made.paths.size());
     print_line(stdout, "Devices:");
     print_line(stdout, "   ID        SIZE  PATH");
@@ -128,6 +136,7 @@ void print_summary_json(const Made& made, const std::vector<std::string>& warnin
     json_put_text(out.get(), "data_profile", profile_name(made.options.data_profile));
     json_put_text(out.get(), "metadata_profile", profile_name(made.options.metadata_profile));
     json_put_text(out.get(), "checksum", "xxh3-64");
+    json_put_text(out.get(), "compression", made.options.compress ? "zstd" : "");
     Json members = json_make_array();
     for (size_t i = 0; i < made.paths.size(); ++i) {
         Json member = json_make_object();
@@ -146,23 +155,6 @@ void print_summary_json(const Made& made, const std::vector<std::string>& warnin
         json_append_text(list.get(), warning);
     json_put(out.get(), "warnings", std::move(list));
     print_json(out.get());
-}
-
-// A device that does not take it stays as it is.
-void discard_all(const std::vector<std::unique_ptr<BlockDevice>>& devices)
-{
-    constexpr uint64_t kPartBytes = kGiB;  // a signal ends the program in between
-    for (const std::unique_ptr<BlockDevice>& device : devices)
-        for (uint64_t offset = 0; offset < device->size_bytes() && device->discards(); offset += kPartBytes) {
-            IoRequest request{.kind = IoKind::kDiscard,
-                              .device = device.get(),
-                              .offset = {offset},
-                              .vectors = {},
-                              .discard_bytes = std::min(kPartBytes, device->size_bytes() - offset)};
-            run_io({&request, 1});
-            if (!request.result.ok())
-                break;
-        }
 }
 
 Result<Made> make(const MkfsArguments& arguments, MakeOptions options, std::vector<std::string>& warnings,
@@ -185,8 +177,9 @@ Result<Made> make(const MkfsArguments& arguments, MakeOptions options, std::vect
         (spare ? spares : members).push_back(std::move(member));
     }
     if (!arguments.nodiscard) {
-        discard_all(members);
-        discard_all(spares);
+        for (const auto* const list : {&members, &spares})
+            for (const std::unique_ptr<BlockDevice>& device : *list)
+                discard_all(*device);
     }
     CW_ASSIGN(made.result, make_volume(members, made.options, why, std::move(spares)));
     return made;

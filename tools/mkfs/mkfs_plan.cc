@@ -84,6 +84,19 @@ Status set_chunk(const MkfsArguments& arguments, MakeOptions& options, std::stri
     return {};
 }
 
+// That of the property of the root directory.
+Status set_compression(const MkfsArguments& arguments, MakeOptions& options, std::string& why)
+{
+    const std::string& value = arguments.compression.value_or("none");
+    options.compress = value == "zstd";
+    if (options.compress || value == "none" || value == "no")
+        return {};
+    if (value.starts_with("zstd:"))
+        return invalid(why, "compression '" + value +
+                                "': a level is the mount's (-o compress=zstd:LEVEL); give zstd");
+    return invalid(why, "compression '" + value + "': give zstd or none");
+}
+
 Status check_named_once(const std::vector<std::string>& paths, std::string& why)
 {
     std::map<MemberIdentity, std::string> seen;
@@ -111,6 +124,7 @@ Result<MakeOptions> plan_volume(const MkfsArguments& arguments, std::vector<std:
         return invalid(why, "a volume has at most " + std::to_string(kMaxMembers) + " members");
     CW_TRY(set_profiles(arguments, options, warnings, why));
     CW_TRY(set_chunk(arguments, options, why));
+    CW_TRY(set_compression(arguments, options, why));
     options.label = arguments.label.value_or("");
     if (!label_is_valid(options.label) || options.label.find('/') != std::string::npos)
         return invalid(why, "the label must be UTF-8, shorter than " + std::to_string(kLabelBytes) +

@@ -15,7 +15,7 @@ namespace cowraid {
 
 struct MkfsArguments {
     std::vector<std::string> devices, spares;
-    std::optional<std::string> data_profile, metadata_profile, label, uuid, chunk_size;
+    std::optional<std::string> data_profile, metadata_profile, label, uuid, chunk_size, compression;
     bool force = false;
     bool nodiscard = false;
     bool quiet = false;
@@ -23,8 +23,8 @@ struct MkfsArguments {
 };
 
 // Everything that follows from the words alone: profiles (defaults by the number of devices: single, raid1,
-// raid5, raid6 for 1, 2, 3, more), widths, label, uuid, chunk size. kInvalid with one line in `why`;
-// `warnings` tells what is allowed but unwise.
+// raid5, raid6 for 1, 2, 3, more), widths, label, uuid, chunk size, compression. kInvalid with one line in
+// `why`; `warnings` tells what is allowed but unwise.
 Result<MakeOptions> plan_volume(const MkfsArguments& arguments, std::vector<std::string>& warnings,
                                 std::string& why);
 

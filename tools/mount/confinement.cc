@@ -242,7 +242,8 @@ void keep_capabilities(uint64_t capabilities)
         }
         (void)!syscall(SYS_capset, &header, data);
     }
-    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    if (!kSanitized)  // the search for leaks traces its own process
+        prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     const rlimit none{.rlim_cur = 0, .rlim_max = 0};
     setrlimit(RLIMIT_CORE, &none);
 }

@@ -19,6 +19,7 @@
 
 #include "base/log_count.h"
 #include "base/out_of_memory.h"
+#include "base/sanitizer.h"
 #include "base/units.h"
 #include "control/control.h"
 #include "control/control_path.h"
@@ -95,6 +96,9 @@ void clear_environment()
     std::vector<std::pair<const char*, std::string>> kept;
     for (const char* name : {"COWRAID_NO_URING", "COWRAID_RUN_DIR", "XDG_RUNTIME_DIR", "TZ", "PATH"})
         if (const char* value = secure_getenv(name); value != nullptr)
+            kept.emplace_back(name, value);
+    for (const char* name : {"ASAN_OPTIONS", "UBSAN_OPTIONS"})  // where the reports go
+        if (const char* value = secure_getenv(name); kSanitized && value != nullptr)
             kept.emplace_back(name, value);
     for (char** line = environ; *line != nullptr; ++line)
         explicit_bzero(*line, strlen(*line));  // what /proc/PID/environ shows

@@ -262,7 +262,7 @@ constexpr Rule kRules[] = {
     {.name = "sync",
      .action = Action::kSetFlag,
      .flag = MS_SYNCHRONOUS,
-     .help = "every write and every change of names waits until it is stored"},
+     .help = "every write and every other change waits until it is stored"},
     {"async", Action::kClearFlag, Value::kNone, MS_SYNCHRONOUS},
     {.name = "dirsync",
      .action = Action::kSetFlag,
