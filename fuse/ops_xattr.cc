@@ -103,6 +103,20 @@ void reply_xattr_bytes(fuse_req_t request, const void* bytes, size_t count, size
         fuse_reply_buf(request, static_cast<const char*>(bytes), count);
 }
 
+// overlayfs notes in what it copied up which file of a lower layer that was. If it is of a FUSE filesystem,
+// Linux (6.18) finds it by its handle, but takes what it found for outdated: the name in the overlay answers
+// ESTALE from then on. An empty value says that the origin is not known. The value is the kernel's ovl_fb.
+bool is_origin_on_fuse(std::string_view name, std::string_view value)
+{
+    constexpr std::string_view kMagic("\0\xfb", 2);
+    constexpr size_t kTypeAt = 4;
+    constexpr std::string_view kTypes = "\x81\x82";  // XFS has them, too
+    constexpr std::string_view kNoUuid("\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 16);  // FUSE never has one
+    return (name == "trusted.overlay.origin" || name == "user.overlay.origin") && value.starts_with(kMagic) &&
+           value.size() > kTypeAt && kTypes.find(value[kTypeAt]) != std::string_view::npos &&
+           value.substr(kTypeAt + 1).starts_with(kNoUuid);
+}
+
 void op_getxattr(fuse_req_t request, fuse_ino_t node, const char* name, size_t room)
 {
     if (name == kCompression) {
@@ -119,10 +133,12 @@ void op_getxattr(fuse_req_t request, fuse_ino_t node, const char* name, size_t r
         return;
     }
     const auto value = filesystem_of(request).names.get_xattr(inode_of(request, node), name);
-    if (value.ok())
-        reply_xattr_bytes(request, value->data(), value->size(), room);
-    else
+    if (!value.ok()) {
         reply_status(request, value.status());
+        return;
+    }
+    const std::string_view text(reinterpret_cast<const char*>(value->data()), value->size());
+    reply_xattr_bytes(request, text.data(), is_origin_on_fuse(name, text) ? 0 : text.size(), room);
 }
 
 // `names` without those that only root may see.

@@ -86,7 +86,7 @@ def test_what_the_upper_directory_holds(overlay):
         assert os.listdir(merged / "opaque") == ["y"]
         assert (merged / "changed").read_text() == "new"
         assert (merged / "hard").read_text() == "linked!"
-        assert (merged / "hard").stat().st_ino == (merged / "linked").stat().st_ino
+        assert (merged / "hard").stat().st_nlink == (merged / "linked").stat().st_nlink == 2
         assert (merged / "new name").read_text() == "renamed"
         assert "cap_net_raw" in run("getcap", merged / "changed").stdout
         assert "user:1000:r--" in run("getfacl", "-np", merged / "changed").stdout
@@ -99,7 +99,58 @@ def test_what_the_upper_directory_holds(overlay):
     overlay.volume.mount()
     assert overlay.mount() == []
     check()
+    # Before, the name that was copied up has the number of its origin, which others do not find.
+    assert (merged / "hard").stat().st_ino == (merged / "linked").stat().st_ino
     overlay.unmount()
+
+
+@pytest.mark.parametrize("options", ["", "index=on", "metacopy=on", "redirect_dir=on,index=on", "xino=on"])
+def test_what_was_copied_up_outlives_the_caches(overlay, options):
+    """Its origin in the lower layer is on a FUSE filesystem: Linux would take that for outdated."""
+    overlay.options = options or "index=off"
+    kinds = ("mode", "content", "more", "renamed", "lower")
+    names = [f"{kind}{number}" for kind in kinds for number in range(3)]
+    for name in names:
+        (overlay.lower / name).write_text(name)
+    overlay.mount()
+    merged = overlay.merged
+    expected = {name: name for name in names if not name.startswith("renamed")}
+    for number in range(3):
+        os.chmod(merged / f"mode{number}", 0o600)
+        (merged / f"content{number}").write_text("new")
+        with open(merged / f"more{number}", "a", encoding="ascii") as file:
+            file.write(" and more")
+        os.rename(merged / f"renamed{number}", merged / f"now{number}")
+        expected |= {f"content{number}": "new", f"more{number}": f"more{number} and more",
+                     f"now{number}": f"renamed{number}"}
+    for _ in range(2):
+        overlay.volume.drop_caches()
+        # A listing would tell the kernel of the names in the lower layer.
+        assert {name: (merged / name).read_text() for name in expected} == expected
+        assert (merged / "mode1").stat().st_mode & 0o777 == 0o600
+    assert os.getxattr(overlay.upper / "content0", "trusted.overlay.origin") == b""
+    overlay.unmount()
+    overlay.mount()
+    assert {path.name: path.read_text() for path in merged.iterdir()} == expected
+    overlay.unmount()
+
+
+def test_the_origin_on_another_filesystem_is_known(overlay):
+    """So that numbers of files stay when they are copied up."""
+    lower = overlay.volume.folder / "elsewhere"
+    lower.mkdir()
+    run("mount", "-t", "tmpfs", "tmpfs", lower)
+    try:
+        overlay.lower = lower
+        (lower / "file").write_text("content")
+        overlay.mount()
+        os.chmod(overlay.merged / "file", 0o600)
+        assert len(os.getxattr(overlay.upper / "file", "trusted.overlay.origin")) > 20
+        overlay.volume.drop_caches()
+        assert (overlay.merged / "file").read_text() == "content"
+        overlay.unmount()
+    finally:
+        run("umount", lower)
 
 
 def tree_of(root):
