@@ -107,7 +107,11 @@ Served reply_file_change(fuse_req_t request, InodeNumber inode, Status status)
 {
     if (!status.ok())
         return reply_status(request, status);
-    answer_file_change(request, inode, [request](Status durable) { reply_status(request, durable); });
+    answer_file_change(request, inode, [request, inode](Status durable) {
+        if (!durable.ok())
+            forget_cached_attributes(frontend_of(request), inode);
+        reply_status(request, durable);
+    });
     return Served::kAnswered;
 }
 
@@ -116,10 +120,12 @@ Served reply_changed_attributes(fuse_req_t request, const Result<Attributes>& at
     if (!attributes.ok())
         return reply_status(request, attributes.status());
     answer_file_change(request, attributes->inode, [request, changed = *attributes](Status durable) {
-        if (durable.ok())
+        if (durable.ok()) {
             reply_attributes(request, changed);
-        else
-            reply_status(request, durable);
+            return;
+        }
+        forget_cached_attributes(frontend_of(request), changed.inode);
+        reply_status(request, durable);
     });
     return Served::kAnswered;
 }

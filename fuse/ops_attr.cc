@@ -106,10 +106,18 @@ public:
     }
     void finish(Status status) override
     {
+        const auto answer = [request = request(), inode = inode_, size_bytes = size_bytes_,
+                             changed =
+                                 static_cast<const AttributeChange&>(change()).attributes](Status durable) {
+            if (durable.ok())
+                reply_attributes(request, changed);
+            else
+                reply_failed_size(request, inode, size_bytes, durable);
+        };
         if (status.ok())
-            reply_changed_attributes(request(), static_cast<const AttributeChange&>(change()).attributes);
+            answer_file_change(request(), inode_, answer);
         else
-            reply_failed_size(request(), inode_, size_bytes_, status);
+            answer(status);
     }
 
 private:

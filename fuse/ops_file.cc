@@ -82,10 +82,16 @@ public:
     void finish(Status status) override
     {
         after_change(frontend_of(request()), inode_, caller_);
+        const auto answer = [request = request(), inode = inode_, info = info_](Status durable) {
+            if (durable.ok())
+                answer_open(request, inode, info);
+            else
+                reply_failed_size(request, inode, 0, durable);
+        };
         if (status.ok())
-            answer_open(request(), inode_, info_);
+            answer_file_change(request(), inode_, answer);
         else
-            reply_failed_size(request(), inode_, 0, status);
+            answer(status);
     }
 
 private:

@@ -76,7 +76,7 @@ run_pytest() {
     local report=$logs/pytest.xml python status=0
     python=$(python_with_pytest) || { echo "no Python with pytest"; return 1; }
     rm -f "$report"
-    "$python" -m pytest -q -p no:cacheprovider --junitxml="$report" "$@" || status=$?
+    "$python" -m pytest -q -rs -p no:cacheprovider --junitxml="$report" "$@" || status=$?
     [ ! -s "$report" ] || count_files "$report"
     return $status
 }
@@ -154,8 +154,8 @@ have_mount_tests() {
 start_mount_tests() {
     local python
     python=$(python_with_pytest) || { echo "no Python with pytest"; return 1; }
-    COWRAID_BUILD_DIR=$PWD/build-test env --default-signal=INT "$python" -m pytest -q -p no:cacheprovider \
-        --durations=12 --junitxml="$logs/mount.xml" tests/mount >"$logs/mount" 2>&1 &
+    COWRAID_BUILD_DIR=$PWD/build-test env --default-signal=INT "$python" -m pytest -q -rs \
+        -p no:cacheprovider --durations=12 --junitxml="$logs/mount.xml" tests/mount >"$logs/mount" 2>&1 &
     mount_tests=$!
 }
 

