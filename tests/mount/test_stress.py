@@ -21,7 +21,7 @@ SKIPPED = {
     "verity": "there is no fs-verity: every block has a checksum below a checksummed root",
 }
 # These count rounds, of which half a minute may not end one on a slow machine. The first counts none on ext4
-# either; others may end none in the seconds of a slice.
+# either. Others may end none in less time.
 LONG_ROUNDS = ["inode-flags", "xattr"]
 SLICE = ["copy-file", "dentry", "dir", "fallocate", "fpunch", "handle", "hdd", "iomix", "mknod", "rename"]
 PROFILES = {"raid5": ("raid1", 4), "raid6": ("raid1c3", 5)}
@@ -48,16 +48,16 @@ def stress(volume, chosen):
     result = run("unshare", "--mount", "sh", "-c", ALONE, volume.mount_point,
                  "stress-ng", "--class", "filesystem", "--sequential", "2", "-x", ",".join(skipped),
                  "-t", SECONDS, "--verify", "--temp-path", volume.mount_point, *SIZES, "--metrics",
-                 "--yaml", results, check=False, cwd=volume.folder,
+                 "--yaml", results, check=False, cwd=volume.folder,  # one leaves a file there
                  timeout=PATIENCE + 4 * SECONDS * len(chosen))
     print(result.stdout, result.stderr, sep="")
     assert result.returncode == 0, result.stdout + result.stderr
     assert not re.search(r"stress-ng: (fail|error)", result.stdout + result.stderr)
-    done = re.findall(r"stressor: (\S+)\n\s+bogo-ops: (\d+)(?:\n.*)*?\n\s+wall-clock-time: (\d+)",
+    done = re.findall(r"stressor: (\S+)\n\s+bogo-ops: (\d+)(?:\n.*)*?\n\s+wall-clock-time: ([\d.]+)",
                       results.read_text(encoding="utf-8"))
-    assert sorted(name for name, _, seconds in done if int(seconds) >= SECONDS) == sorted(chosen)
+    assert sorted(name for name, _, seconds in done if float(seconds) > 0.9 * SECONDS) == sorted(chosen)
     idle = {name for name, operations, _ in done if operations == "0"}
-    assert not LONG or idle <= set(LONG_ROUNDS)
+    assert SECONDS < 30 or idle <= set(LONG_ROUNDS)
 
 
 @pytest.mark.parametrize("data", PROFILES)
