@@ -14,6 +14,17 @@ BLOCK_BYTES = 4096
 DEATH = (errno.ENOTCONN, errno.ECONNABORTED)
 
 
+def is_death(error, folder):
+    """Whether it says that the daemon was killed. The kernel makes EIO of a request that it cannot copy from or
+    to a process that is being killed (fuse_dev_do_read, fuse_dev_do_write): then the next one must say it."""
+    if error.errno == errno.EIO:
+        try:
+            os.statvfs(folder)  # nothing of it is cached
+        except OSError as following:
+            error = following
+    return error.errno in DEATH
+
+
 def is_between_atomic(found, old, new):
     return found in (old, new)
 
@@ -86,7 +97,7 @@ class Writer:
                 self.step()
                 self.acknowledged += 1
         except Exception as error:  # whatever it is, join() says it
-            if getattr(error, "errno", None) not in DEATH:
+            if not isinstance(error, OSError) or not is_death(error, self.folder):
                 self.failure = error
 
     def content(self, bytes_max=150000):
