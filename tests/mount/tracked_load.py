@@ -15,8 +15,8 @@ DEATH = (errno.ENOTCONN, errno.ECONNABORTED)
 
 
 def is_death(error, folder):
-    """Whether it says that the daemon was killed. The kernel makes EIO of a request that it cannot copy from or
-    to a process that is being killed (fuse_dev_do_read, fuse_dev_do_write): then the next one must say it."""
+    """Whether it says that the daemon was killed. The kernel makes EIO of a request that it cannot copy from
+    or to a process that is being killed (fuse_dev_do_read, fuse_dev_do_write): then the next must say it."""
     if error.errno == errno.EIO:
         try:
             os.statvfs(folder)  # nothing of it is cached
