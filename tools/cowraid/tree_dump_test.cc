@@ -57,6 +57,13 @@ void make_files(SimVolume& volume, int round)
     REQUIRE(volume.fs().step(true).ok());
 }
 
+void make_and_mount(SimVolume& volume)
+{
+    std::string why;
+    REQUIRE(volume.make(why).ok());
+    REQUIRE(volume.mount(manual_options(), why).ok());
+}
+
 size_t count_of(const std::string& text, std::string_view word)
 {
     size_t count = 0;
@@ -70,11 +77,7 @@ size_t count_of(const std::string& text, std::string_view word)
 TEST_CASE("trees of a commit that newer ones have overwritten are not taken for those of any")
 {
     SimVolume volume({});
-    std::string why;
-    REQUIRE(volume.make(why).ok());
-    MountOptions options;
-    options.manual_commit = true;
-    REQUIRE(volume.mount(options, why).ok());
+    make_and_mount(volume);
     make_files(volume, 0);
     const std::unique_ptr<Volume> old = look_at(volume);
     const Dumped before = dump(*old, {.tree = {}});
@@ -105,11 +108,7 @@ TEST_CASE("trees of a commit that newer ones have overwritten are not taken for 
 TEST_CASE("trees as JSON have the nodes and items that the text has")
 {
     SimVolume volume({});
-    std::string why;
-    REQUIRE(volume.make(why).ok());
-    MountOptions options;
-    options.manual_commit = true;
-    REQUIRE(volume.mount(options, why).ok());
+    make_and_mount(volume);
     for (int round = 0; round < 10; ++round)
         make_files(volume, round);
     const std::unique_ptr<Volume> looked_at = look_at(volume);
