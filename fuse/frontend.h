@@ -158,25 +158,26 @@ template <typename Answer> Completion* park(fuse_req_t request, Answer answer)
 
 // A mount with sync or dirsync: who hears that a name was made, changed or removed finds that durable.
 bool names_are_durable(const Frontend& frontend);
-// For a change of names that is done: calls `answer(status)`, which answers, when that may be heard.
-template <typename Answer> void answer_name_change(fuse_req_t request, Answer answer)
+// For a change that is done: calls `answer(status)`, which answers; if `waits`, when it is durable.
+template <typename Answer>
+void answer_change(fuse_req_t request, bool waits, InodeNumber inode, Answer answer)
 {
-    Frontend& frontend = frontend_of(request);
-    if (names_are_durable(frontend))
-        frontend.filesystem->committer.fsync_async(frontend.root, Committer::SyncWhat::kAll,
-                                                   park(request, std::move(answer)));
+    if (waits)
+        filesystem_of(request).committer.fsync_async(inode, Committer::SyncWhat::kAll,
+                                                     park(request, std::move(answer)));
     else
         answer(Status());
 }
-// A mount with sync, and a change of a file's size, mode, owner, times, attributes or flags: as above.
+// For a change of names.
+template <typename Answer> void answer_name_change(fuse_req_t request, Answer answer)
+{
+    const Frontend& frontend = frontend_of(request);
+    answer_change(request, names_are_durable(frontend), frontend.root, std::move(answer));
+}
+// For a change of a file's size, mode, owner, times, attributes or flags: a mount with sync waits.
 template <typename Answer> void answer_file_change(fuse_req_t request, InodeNumber inode, Answer answer)
 {
-    Frontend& frontend = frontend_of(request);
-    if (frontend.filesystem->store.live.sync)
-        frontend.filesystem->committer.fsync_async(inode, Committer::SyncWhat::kAll,
-                                                   park(request, std::move(answer)));
-    else
-        answer(Status());
+    answer_change(request, filesystem_of(request).store.live.sync, inode, std::move(answer));
 }
 // As reply_status(), for such a change.
 Served reply_file_change(fuse_req_t request, InodeNumber inode, Status status);

@@ -69,7 +69,10 @@ class Members:
             with open(image, "wb") as file:
                 for _ in range(member_mib):
                     file.write(bytes(1 << 20))
-            self.devices.append(run("losetup", "-f", "--show", "--direct-io=on", image).strip())
+            self.attach(image)
+
+    def attach(self, image):
+        self.devices.append(run("losetup", "-f", "--show", "--direct-io=on", image).strip())
 
     def device_counts(self):
         """Requests and bytes written and read by all members since they were attached."""

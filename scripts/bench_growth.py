@@ -47,7 +47,7 @@ class SparseMembers(bench.Members):
             image = self.folder / f"member{index}"
             with open(image, "wb") as file:
                 os.truncate(file.fileno(), member_bytes)
-            self.devices.append(bench.run("losetup", "-f", "--show", "--direct-io=on", image).strip())
+            self.attach(image)
 
 
 class Mounted(bench.Cowraid):

@@ -95,9 +95,7 @@ TEST_CASE("compression: text is stored smaller, random bytes as they are, and bo
         CAPTURE(static_cast<uint32_t>(shape.data_profile));
         Prng prng(seed());
         SimVolume volume(shape);
-        std::string why;
-        REQUIRE(volume.make(why).ok());
-        mount(volume, compressing());
+        make_and_mount(volume, compressing());
         const uint64_t text_blocks = 5 * kMiB / kBlockBytes;
         Contents contents;
         contents["text"] = text_content(prng, 5 * kMiB);
@@ -127,9 +125,7 @@ TEST_CASE("compression: text is stored smaller, random bytes as they are, and bo
 TEST_CASE("compression: a volume without compressed files stays readable by programs without it")
 {
     SimVolume volume(kShapes[0]);
-    std::string why;
-    REQUIRE(volume.make(why).ok());
-    mount(volume, compressing());
+    make_and_mount(volume, compressing());
     Prng prng(seed());
     write_file(volume.fs(), "random", random_content(prng, kMiB));
     REQUIRE(volume.fs().step(true).ok());
@@ -139,9 +135,7 @@ TEST_CASE("compression: a volume without compressed files stays readable by prog
 TEST_CASE("compression: what is cut out of a frame leaves the rest, and the last part frees it")
 {
     SimVolume volume(kShapes[0]);
-    std::string why;
-    REQUIRE(volume.make(why).ok());
-    mount(volume, compressing());
+    make_and_mount(volume, compressing());
     Prng prng(seed());
     auto content = text_content(prng, size_t{kFrameBlocksMax} * kBlockBytes);
     write_file(volume.fs(), "f", content);
@@ -188,9 +182,7 @@ TEST_CASE("compression: what is cut out of a frame leaves the rest, and the last
 TEST_CASE("compression: the volume counts what is compressed, over remounts and a replay of the fsync log")
 {
     SimVolume volume(kShapes[0]);
-    std::string why;
-    REQUIRE(volume.make(why).ok());
-    mount(volume, compressing());
+    make_and_mount(volume, compressing());
     Prng prng(seed());
     const size_t frame_bytes = size_t{kFrameBlocksMax} * kBlockBytes;
     write_file(volume.fs(), "f", text_content(prng, 3 * frame_bytes));
@@ -234,9 +226,7 @@ TEST_CASE("compression: the volume counts what is compressed, over remounts and 
 TEST_CASE("compression: zeros become holes, and what is reserved there stays so")
 {
     SimVolume volume(kShapes[0]);
-    std::string why;
-    REQUIRE(volume.make(why).ok());
-    mount(volume, compressing());
+    make_and_mount(volume, compressing());
     Prng prng(seed());
     const size_t frame_bytes = size_t{kFrameBlocksMax} * kBlockBytes;
     write_file(volume.fs(), "zeros", std::vector<std::byte>(kMiB + 100));
@@ -292,9 +282,7 @@ TEST_CASE("compression: zeros become holes, and what is reserved there stays so"
 TEST_CASE("compression: a volume with frames that nobody counted says nothing of them")
 {
     SimVolume volume(kShapes[0]);
-    std::string why;
-    REQUIRE(volume.make(why).ok());
-    mount(volume, compressing());
+    make_and_mount(volume, compressing());
     CHECK(volume.fs().info().compression_counted);
     Prng prng(seed());
     write_file(volume.fs(), "f", text_content(prng, kMiB));
@@ -376,9 +364,7 @@ TEST_CASE("compression: random writes, holes, truncates, crashes and lost member
         Prng prng(seed() + round);
         const VolumeShape& shape = kShapes[prng.below(2)];
         SimVolume volume(shape);
-        std::string why;
-        REQUIRE(volume.make(why).ok());
-        mount(volume, compressing());
+        make_and_mount(volume, compressing());
         write_file(volume.fs(), "f", {});
         std::vector<std::byte> model;
         uint64_t crashes = 0;

@@ -60,11 +60,11 @@ inline void mount(SimVolume& volume, const MountOptions& options, const std::vec
     REQUIRE_MESSAGE(status.ok(), why);
 }
 
-inline void make_and_mount(SimVolume& volume)
+inline void make_and_mount(SimVolume& volume, const MountOptions& options = manual_options())
 {
     std::string why;
     REQUIRE_MESSAGE(volume.make(why).ok(), why);
-    mount(volume, manual_options());
+    mount(volume, options);
 }
 
 }  // namespace cowraid::test

@@ -10,7 +10,7 @@
 
 #include "control/json.h"
 #include "device/assembly.h"
-#include "tests/support/sim_volume.h"
+#include "tests/filesystem/volume_steps.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -55,13 +55,6 @@ void make_files(SimVolume& volume, int round)
         REQUIRE(volume.fs().names.make_node(kRootDirectory, name, S_IFREG | 0644, 0, {}).ok());
     }
     REQUIRE(volume.fs().step(true).ok());
-}
-
-void make_and_mount(SimVolume& volume)
-{
-    std::string why;
-    REQUIRE(volume.make(why).ok());
-    REQUIRE(volume.mount(manual_options(), why).ok());
 }
 
 size_t count_of(const std::string& text, std::string_view word)
