@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "fs/commit/background.h"
 
-#include <linux/ioprio.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -30,6 +29,9 @@ void prepare_thread(const char* name)
 }
 
 constexpr int kNiceOfBackground = 10;
+// As <linux/ioprio.h> has them, of which some versions name a parameter "class" and are no C++.
+constexpr int kIoprioWhoProcess = 1, kIoprioClassBestEffort = 2, kIoprioClassShift = 13;
+constexpr int kLowestBestEffort = 7;
 
 // Schedulers of processors, and of devices that know priorities, serve users first. Most locks that these
 // threads share with users are held for moments. Not so stripes that are repaired or filled, and the gate
@@ -37,7 +39,8 @@ constexpr int kNiceOfBackground = 10;
 void yield_to_users()
 {
     setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNiceOfBackground);
-    syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 7));
+    syscall(SYS_ioprio_set, kIoprioWhoProcess, 0,
+            kIoprioClassBestEffort << kIoprioClassShift | kLowestBestEffort);
 }
 
 constexpr uint64_t kMicrosecondsPerMs = 1000;
