@@ -17,6 +17,7 @@ Json encode_file_extents(const FileExtents& extents)
         json_put_integer(object.get(), "stored_bytes", extent.stored_bytes);
         json_put_flag(object.get(), "reserved", extent.reserved);
         json_put_flag(object.get(), "compressed", extent.compressed);
+        json_put_flag(object.get(), "inline", extent.inline_frame);
         json_put_integer(object.get(), "logical_address", extent.logical.value);
         json_put_integer(object.get(), "address", extent.physical.value);
         Json places = json_make_array();
@@ -50,6 +51,7 @@ Result<FileExtents> decode_file_extents(const json_t* object)
                             .stored_bytes = json_get_integer(line, "stored_bytes"),
                             .reserved = json_get_flag(line, "reserved"),
                             .compressed = json_get_flag(line, "compressed"),
+                            .inline_frame = json_get_flag(line, "inline"),
                             .logical = {json_get_integer(line, "logical_address")},
                             .physical = {json_get_integer(line, "address")},
                             .places = {}};

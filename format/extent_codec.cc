@@ -16,17 +16,18 @@ bool blocks_are_valid(uint64_t address, uint64_t block_count)
            block_count <= kMaxExtentBlocks && address <= kMaxVolumeAddress - block_count * kBlockBytes;
 }
 
-// Of what the frame holds, and that it is smaller than that.
-bool frame_is_valid(const DiskExtent& disk, uint64_t file_block)
+// That it is a part of what a frame may hold.
+bool part_is_valid(const DiskExtent& disk, uint64_t file_block)
 {
-    return disk.compression == static_cast<uint8_t>(Compression::kZstd) &&
-           disk.offset_blocks < kFrameBlocksMax && disk.block_count <= kFrameBlocksMax - disk.offset_blocks &&
-           disk.offset_blocks <= file_block && disk.disk_blocks < kFrameBlocksMax &&
-           disk.more_runs < disk.disk_blocks;
+    return disk.offset_blocks < kFrameBlocksMax && disk.block_count <= kFrameBlocksMax - disk.offset_blocks &&
+           disk.offset_blocks <= file_block;
 }
 
 Result<std::vector<StoredRun>> decode_frame(const DiskExtent& disk, std::span<const std::byte> runs)
 {
+    if (!blocks_are_valid(disk.address, disk.disk_blocks) || disk.disk_blocks >= kFrameBlocksMax ||
+        disk.more_runs >= disk.disk_blocks || runs.size() != disk.more_runs * sizeof(DiskExtentRun))
+        return Err::kCorrupt;
     std::vector<StoredRun> frame{{{disk.address}, disk.disk_blocks}};
     for (size_t at = 0; at < runs.size(); at += sizeof(DiskExtentRun)) {
         DiskExtentRun run;
@@ -46,7 +47,7 @@ Result<std::vector<StoredRun>> decode_frame(const DiskExtent& disk, std::span<co
 bool FileExtent::same_frame(const FileExtent& other) const
 {
     return compressed() && other.compressed() && frame_start() == other.frame_start() &&
-           generation == other.generation && frame == other.frame;
+           generation == other.generation && frame == other.frame && inline_frame == other.inline_frame;
 }
 
 uint32_t FileExtent::stored_blocks() const
@@ -62,7 +63,7 @@ uint32_t FileExtent::stored_blocks() const
 std::vector<StoredRun> FileExtent::stored_runs() const
 {
     if (compressed())
-        return frame;
+        return frame;  // none of an inline one
     if (kind != ExtentKind::kData)
         return {};
     return {{address, block_count}};
@@ -88,7 +89,8 @@ Key extent_key(InodeNumber inode, uint64_t file_block)
 ItemBytes encode_extent(const FileExtent& extent)
 {
     CW_ASSERT(extent.block_count <= kMaxExtentBlocks);
-    CW_ASSERT(extent.compressed() == !extent.frame.empty());
+    CW_ASSERT((extent.compression == Compression::kZstd) == !extent.frame.empty());
+    CW_ASSERT(extent.is_inline() == !extent.inline_frame.empty());
     DiskExtent disk{};
     disk.address = extent.address.value;
     disk.generation = extent.generation.value;
@@ -97,10 +99,12 @@ ItemBytes encode_extent(const FileExtent& extent)
     disk.kind = static_cast<uint8_t>(extent.kind);
     disk.compression = static_cast<uint8_t>(extent.compression);
     disk.offset_blocks = extent.offset_blocks;
-    const size_t more_runs = extent.compressed() ? extent.frame.size() - 1 : 0;
+    const size_t more_runs = extent.frame.empty() ? 0 : extent.frame.size() - 1;
     disk.more_runs = static_cast<uint16_t>(more_runs);
-    ItemBytes payload(sizeof disk + more_runs * sizeof(DiskExtentRun));
+    ItemBytes payload(sizeof disk + more_runs * sizeof(DiskExtentRun) + extent.inline_frame.size());
     std::memcpy(payload.data(), &disk, sizeof disk);
+    if (extent.is_inline())
+        std::memcpy(payload.data() + sizeof disk, extent.inline_frame.data(), extent.inline_frame.size());
     for (size_t i = 0; i < more_runs; ++i) {
         DiskExtentRun run{};
         run.address = extent.frame[i + 1].address.value;
@@ -119,23 +123,32 @@ Result<FileExtent> decode_extent(uint64_t file_block, std::span<const std::byte>
     const bool data = disk.kind == static_cast<uint8_t>(ExtentKind::kData);
     const bool reserved = disk.kind == static_cast<uint8_t>(ExtentKind::kReserved);
     if ((!data && !reserved) || disk.block_count == 0 || file_block >= kMaxFileBlocks ||
-        disk.block_count > kMaxFileBlocks - file_block || disk.block_count > kMaxExtentBlocks ||
-        payload.size() != sizeof disk + disk.more_runs * sizeof(DiskExtentRun))
+        disk.block_count > kMaxFileBlocks - file_block || disk.block_count > kMaxExtentBlocks)
         return Err::kCorrupt;
     FileExtent extent{
         file_block, disk.block_count, static_cast<ExtentKind>(disk.kind), {disk.address}, {disk.generation}};
-    if (data ? !blocks_are_valid(disk.address, disk.disk_blocks) : disk.address != 0)
-        return Err::kCorrupt;
-    if (disk.compression == 0) {
-        const uint32_t stored = data ? disk.block_count.get() : 0;
-        const bool plain = disk.disk_blocks == stored && disk.more_runs == 0 && disk.offset_blocks == 0;
-        return plain ? Result<FileExtent>(std::move(extent)) : Err::kCorrupt;
+    const std::span<const std::byte> more = payload.subspan(sizeof disk);
+    const bool in_blocks = disk.address != 0 || disk.disk_blocks != 0 || disk.more_runs != 0;
+    if (reserved || disk.compression == static_cast<uint8_t>(Compression::kNone)) {
+        const bool whole = reserved ? !in_blocks
+                                    : blocks_are_valid(disk.address, disk.disk_blocks) &&
+                                          disk.disk_blocks == disk.block_count && disk.more_runs == 0;
+        const bool plain = disk.compression == 0 && disk.offset_blocks == 0 && more.empty();
+        return whole && plain ? Result<FileExtent>(std::move(extent)) : Err::kCorrupt;
     }
-    if (!data || !frame_is_valid(disk, file_block))
+    if (!part_is_valid(disk, file_block))
         return Err::kCorrupt;
     extent.compression = static_cast<Compression>(disk.compression);
     extent.offset_blocks = disk.offset_blocks;
-    CW_ASSIGN(extent.frame, decode_frame(disk, payload.subspan(sizeof disk)));
+    if (extent.is_inline()) {
+        if (in_blocks || more.empty() || more.size() > kInlineBytesMax)
+            return Err::kCorrupt;
+        extent.inline_frame.assign(more.begin(), more.end());
+        return extent;
+    }
+    if (extent.compression != Compression::kZstd)
+        return Err::kCorrupt;
+    CW_ASSIGN(extent.frame, decode_frame(disk, more));
     return extent;
 }
 

@@ -21,6 +21,10 @@ inline constexpr uint32_t kMaxExtentBlocks = 128 * kMiB / kBlockBytes;
 // Blocks of a file that one compressed frame holds at most. None goes over a multiple of that in its file.
 inline constexpr uint32_t kFrameBlocksMax = 32;
 
+// Bytes of a frame that is kept in its item (an inline frame). More would take more room in nodes, of which
+// there are copies, than in a block under parity.
+inline constexpr uint32_t kInlineBytesMax = 2048;
+
 // Blocks side by side, inside one block group.
 struct StoredRun {
     VolumeAddress address;
@@ -33,14 +37,16 @@ struct FileExtent {
     uint64_t file_block = 0;
     uint32_t block_count = 0;
     ExtentKind kind = ExtentKind::kData;
-    VolumeAddress address;  // of its first block, or the first of its frame; 0 for kReserved
+    VolumeAddress address;  // of its first block, or the first of its frame; 0 where it has none
     Generation generation;
     Compression compression = Compression::kNone;
     uint32_t offset_blocks = 0;  // of its first block in what the frame holds
     std::vector<StoredRun> frame;  // where a compressed one is stored, in order; else empty
+    std::vector<std::byte> inline_frame;  // the frame itself; empty where it is in blocks
 
     [[nodiscard]] uint64_t end() const { return file_block + block_count; }
     [[nodiscard]] bool compressed() const { return compression != Compression::kNone; }
+    [[nodiscard]] bool is_inline() const { return compression == Compression::kZstdInline; }
     // Where in the file the frame began. An extent that is overwritten in its middle leaves two with the same
     // frame, whose blocks are in use as long as one of them is there. All of them lie in
     // [frame_start(), frame_start() + kFrameBlocksMax).
@@ -48,6 +54,9 @@ struct FileExtent {
     [[nodiscard]] bool same_frame(const FileExtent& other) const;
     // Blocks of members that it refers to, parity not counted.
     [[nodiscard]] uint32_t stored_blocks() const;
+    // What it adds to the blocks that its file has: an inline frame counts as one, because tools that copy
+    // files take one with content and without blocks for a hole.
+    [[nodiscard]] uint32_t counted_blocks() const { return is_inline() ? 1 : stored_blocks(); }
     // Where they are. None of a reserved extent.
     [[nodiscard]] std::vector<StoredRun> stored_runs() const;
     // The part from its block `skip` on, `count` blocks long.

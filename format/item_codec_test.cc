@@ -78,6 +78,47 @@ TEST_CASE("an extent ends where files end, and only compressed ones begin inside
     CHECK(decoded(0, extent) == Err::kCorrupt);
 }
 
+TEST_CASE("an inline frame comes back as it was, and names no blocks")
+{
+    FileExtent extent{.file_block = 40, .block_count = 3, .generation = {9}};
+    extent.compression = Compression::kZstdInline;
+    extent.offset_blocks = 7;
+    for (const size_t bytes : {size_t{1}, size_t{kInlineBytesMax}}) {
+        extent.inline_frame.assign(bytes, std::byte{5});
+        const Result<FileExtent> back = decode_extent(40, encode_extent(extent));
+        REQUIRE(back.ok());
+        CHECK(back->same_frame(extent));
+        CHECK(back->inline_frame == extent.inline_frame);
+        CHECK(back->block_count == 3);
+        CHECK(back->stored_blocks() == 0);
+        CHECK(back->counted_blocks() == 1);
+        CHECK(back->stored_runs().empty());
+    }
+    FileExtent other = extent;
+    other.inline_frame.back() = std::byte{6};
+    CHECK_FALSE(other.same_frame(extent));
+    const ItemBytes whole = encode_extent(extent);
+    const auto refused = [&](auto change) {
+        ItemBytes payload = whole;
+        DiskExtent disk;
+        std::memcpy(&disk, payload.data(), sizeof disk);
+        change(disk, payload);
+        std::memcpy(payload.data(), &disk, sizeof disk);
+        return decode_extent(40, payload).err() == Err::kCorrupt;
+    };
+    CHECK_FALSE(refused([](DiskExtent&, ItemBytes&) {}));
+    CHECK(refused([](DiskExtent&, ItemBytes& payload) { payload.push_back({}); }));
+    CHECK(refused([](DiskExtent&, ItemBytes& payload) { payload.resize(sizeof(DiskExtent)); }));
+    CHECK(refused([](DiskExtent& disk, ItemBytes&) { disk.address = kBlockBytes; }));
+    CHECK(refused([](DiskExtent& disk, ItemBytes&) { disk.disk_blocks = 1; }));
+    CHECK(refused([](DiskExtent& disk, ItemBytes&) { disk.more_runs = 1; }));
+    CHECK(refused([](DiskExtent& disk, ItemBytes&) { disk.block_count = kFrameBlocksMax; }));
+    CHECK(refused([](DiskExtent& disk, ItemBytes&) { disk.offset_blocks = 41; }));
+    CHECK(refused([](DiskExtent& disk, ItemBytes&) { disk.compression = 3; }));
+    CHECK(refused(
+        [](DiskExtent& disk, ItemBytes&) { disk.kind = static_cast<uint8_t>(ExtentKind::kReserved); }));
+}
+
 TEST_CASE("an extent has no more blocks than are ever written as one, and ends where addresses do")
 {
     DiskExtent extent{};

@@ -145,6 +145,7 @@ enum class ExtentKind : uint8_t {
 enum class Compression : uint8_t {
     kNone = 0,
     kZstd = 1,  // the stored blocks are one zstd frame and zeros behind it
+    kZstdInline = 2,  // the frame follows in the item; address, disk_blocks and more_runs are 0
 };
 
 struct DiskExtent {

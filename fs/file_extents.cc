@@ -37,6 +37,17 @@ Status add_extent(Filesystem& filesystem, const View& view, const FileExtent& ex
                                .places = {}});
         return {};
     }
+    if (extent.is_inline()) {
+        out.extents.push_back({.offset = offset,
+                               .bytes = bytes,
+                               .stored_bytes = extent.inline_frame.size(),
+                               .compressed = true,
+                               .inline_frame = true,
+                               .logical = {},
+                               .physical = {},
+                               .places = {}});
+        return {};
+    }
     std::vector<RemappedRun> runs;
     const uint64_t neighbours = extent.compressed() ? 1 : extent.block_count;
     CW_TRY(filesystem.store.remap.resolve(view, extent.address, neighbours, runs));

@@ -14,6 +14,7 @@ struct ListedExtent {
     uint64_t stored_bytes = 0;  // of a compressed one those of its frame, which others may be parts of, too
     bool reserved = false;  // by fallocate: no addresses
     bool compressed = false;
+    bool inline_frame = false;  // kept in a node: no addresses
     VolumeAddress logical;  // of its first block, as the extent has it; of a compressed one of its frame's
     VolumeAddress physical;  // where that is; another one once it was moved
     std::vector<MemberPart> places;  // of the first block, each copy

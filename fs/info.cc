@@ -152,7 +152,8 @@ VolumeStatistics Filesystem::statistics()
     statistics.total_blocks = data.total_blocks + potential + dropped;
     statistics.total_blocks -= std::min(statistics.total_blocks, narrowing_all);
     // Without room for what the largest operation may change, no data can be written either.
-    constexpr PendingChanges kLargest{.entries = 48, .bytes = 65536, .data_blocks = 256, .data_runs = 4};
+    constexpr PendingChanges kLargest{
+        .entries = 48, .bytes = 65536, .data_blocks = 256, .data_runs = 4, .front_runs = 4};
     const uint64_t returning = store.allocator.numbers(kGroupMetadata).pinned_blocks;
     const bool full = !store.ledger.fits_alone(kLargest, returning);
     // Blocks on their way to be free: who wants them makes the commits that it takes.

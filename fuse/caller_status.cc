@@ -55,6 +55,11 @@ std::string status_field(std::string_view status, std::string_view name)
     return {};
 }
 
+bool has_capability(std::string_view status, unsigned capability)
+{
+    return (strtoull(status_field(status, "CapEff:").c_str(), nullptr, 16) >> capability & 1) != 0;
+}
+
 // The kernel makes SIGKILL of every signal that ends a process, pending for each of its threads.
 bool fatal_signal_pending(std::string_view status)
 {

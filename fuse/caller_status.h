@@ -15,6 +15,9 @@ std::string caller_status(pid_t task);
 // The rest of the line of such a text that begins with `name`, which has the colon.
 std::string status_field(std::string_view status, std::string_view name);
 
+// Whether the task has a capability in effect, by its number in <linux/capability.h>.
+bool has_capability(std::string_view status, unsigned capability);
+
 // Whether capabilities of the task count for this process' files: those that somebody has in a user namespace
 // of his own do not. Decided by the map of user ids.
 bool shares_user_namespace(pid_t task);

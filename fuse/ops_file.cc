@@ -266,8 +266,6 @@ void answer_direct(Frontend& frontend, const AppliedWrite& write)
 // Data of a WRITE that waits. How much all of it may be is bounded: the kernel sends 4096 WRITEs at once.
 class KeptData {
 public:
-    static constexpr uint64_t kBytesMax = 128 * kMiB;
-
     KeptData() = default;
     KeptData(KeptData&& other) noexcept
         : frontend_(std::exchange(other.frontend_, nullptr)), bytes_(std::move(other.bytes_))
@@ -282,7 +280,9 @@ public:
     // Once. False: there is too much of it, nothing was copied.
     bool copy(Frontend& frontend, std::span<const char> data)
     {
-        if (frontend.kept_bytes.fetch_add(data.size()) + data.size() > kBytesMax) {
+        constexpr uint64_t kRequestsMax = 64;
+        const uint64_t most = kRequestsMax * transfer_bytes(frontend.filesystem->store.options.memory_bytes);
+        if (frontend.kept_bytes.fetch_add(data.size()) + data.size() > most) {
             frontend.kept_bytes -= data.size();
             return false;
         }

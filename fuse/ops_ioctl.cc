@@ -45,6 +45,16 @@ private:
     fstrim_range range_;
 };
 
+// As filesystems of the kernel: who has CAP_SYS_ADMIN.
+bool may_trim(const fuse_ctx& caller)
+{
+    constexpr unsigned kCapSysAdmin = 21;
+    const std::string status = caller_status(caller.pid);
+    if (status.empty())
+        return caller.uid == 0;
+    return has_capability(status, kCapSysAdmin) && shares_user_namespace(caller.pid);
+}
+
 void trim(fuse_req_t request, std::span<const std::byte> in)
 {
     fstrim_range range;
@@ -54,7 +64,7 @@ void trim(fuse_req_t request, std::span<const std::byte> in)
     }
     std::memcpy(&range, in.data(), sizeof range);
     Filesystem& filesystem = filesystem_of(request);
-    if (fuse_req_ctx(request)->uid != 0) {
+    if (!may_trim(*fuse_req_ctx(request))) {
         fuse_reply_err(request, EPERM);
         return;
     }

@@ -26,7 +26,7 @@ constexpr long kStopRetryNanoseconds = 20'000'000;
 // Wakes the serving thread out of its wait; the handler does nothing.
 constexpr int kWakeSignal = SIGUSR1;
 
-void on_init(void*, fuse_conn_info* connection)
+void on_init(void* frontend, fuse_conn_info* connection)
 {
     constexpr unsigned wanted = FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO | FUSE_CAP_PARALLEL_DIROPS |
                                 FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO |
@@ -37,7 +37,8 @@ void on_init(void*, fuse_conn_info* connection)
     // HANDLE_KILLPRIV (its version 2 is asked for in fuse/init_exchange.cc; where the kernel lacks that, it
     // clears set-id bits itself).
     connection->want = connection->capable & wanted;
-    connection->max_write = kMaxTransferBytes;
+    connection->max_write =
+        transfer_bytes(static_cast<Frontend*>(frontend)->filesystem->store.options.memory_bytes);
     connection->max_readahead = kMaxReadAheadBytes;
     connection->max_background = kMaxBackground;
     connection->congestion_threshold = kCongestionThreshold;

@@ -95,8 +95,7 @@ bool request_clears_set_id()
 CallerRights parse_caller_rights(std::string_view status)
 {
     CallerRights rights;
-    const uint64_t effective = strtoull(status_field(status, "CapEff:").c_str(), nullptr, 16);
-    rights.has_fsetid = ((effective >> kCapFsetid) & 1) != 0;
+    rights.has_fsetid = has_capability(status, kCapFsetid);
     rights.groups = numbers(status_field(status, "Groups:"));
     return rights;
 }

@@ -3,14 +3,16 @@
 """Measures compression beside kernel btrfs with the same level, on the same loop devices.
 
 Every round writes each kind of data to a fresh filesystem of each side: a source tree file by file, the same
-tree as one archive, logs, and random bytes. The clock stops when all is durable. The ratio is bytes of files
-by bytes of data blocks, parity not counted. Random bytes are also written without compression, to see what
+tree as one archive, logs, and random bytes. The clock stops when all is durable. Ratios are bytes of files
+by bytes of data blocks, and by these with nodes, which hold small files on both sides; parity and copies are
+not counted. Random bytes are also written without compression, to see what
 looking at them costs. Run as root on an otherwise idle machine.
 
     scripts/bench_compress.py [--build build-release] [--profile raid5] [--levels 1 3] [--rounds 3] [KIND...]
 """
 
 import argparse
+import json
 import os
 import random
 import shutil
@@ -98,11 +100,11 @@ class Cowraid(bench.Cowraid):
         options = [] if self.level is None else ["-o", f"compress=zstd:{self.level}"]
         bench.run(self.tools / "mount.cowraid", *options, *self.members.devices, self.members.mount_point)
 
-    def data_bytes(self):
-        total = 0
-        for folder, _, names in os.walk(self.members.mount_point):
-            total += sum(os.lstat(f"{folder}/{name}").st_blocks * 512 for name in names)
-        return total
+    def used_bytes(self):
+        report = json.loads(bench.run(self.tools / "cowraid", "filesystem", "usage", "--json",
+                                      self.members.mount_point))
+        data = sum(space["used_bytes"] for space in report["spaces"] if "data" in space["content"])
+        return data, sum(space["used_bytes"] for space in report["spaces"])
 
 
 class Btrfs(bench.Btrfs):
@@ -110,10 +112,13 @@ class Btrfs(bench.Btrfs):
         options = "noatime" if self.level is None else f"noatime,compress=zstd:{self.level}"
         bench.run("mount", "-t", "btrfs", "-o", options, self.members.devices[0], self.members.mount_point)
 
-    def data_bytes(self):
-        lines = bench.run("btrfs", "filesystem", "df", "-b", self.members.mount_point).splitlines()
-        used = [line for line in lines if line.startswith("Data")]
-        return sum(int(line.rsplit("used=", 1)[1]) for line in used)
+    def used_bytes(self):
+        data = nodes = 0
+        for line in bench.run("btrfs", "filesystem", "df", "-b", self.members.mount_point).splitlines():
+            used = int(line.rsplit("used=", 1)[1])
+            data += used if line.startswith("Data") else 0
+            nodes += used if line.startswith(("Metadata", "System")) else 0
+        return data, data + nodes
 
 
 def file_bytes(folder):
@@ -124,7 +129,7 @@ def file_bytes(folder):
 
 
 def measure(filesystem, members, source):
-    """MiB/s until durable, and file bytes by data bytes."""
+    """MiB/s until durable, and file bytes by data bytes, without and with nodes."""
     bench.drop_caches()
     filesystem.make()
     started = time.monotonic()
@@ -132,9 +137,11 @@ def measure(filesystem, members, source):
     os.sync()
     seconds = time.monotonic() - started
     size = file_bytes(members.mount_point)
-    ratio = size / max(filesystem.data_bytes(), BLOCK)
     filesystem.unmount()
-    return size / seconds / (1 << 20), ratio
+    filesystem.mount()  # with all of it in the trees
+    ratios = [size / max(used, BLOCK) for used in filesystem.used_bytes()]
+    filesystem.unmount()
+    return size / seconds / (1 << 20), ratios
 
 
 def main():
@@ -151,7 +158,8 @@ def main():
     members = bench.Members(arguments.scratch, MEMBER_MIB, MEMBERS)
     try:
         sides = [Cowraid(members, arguments.build, arguments.profile), Btrfs(members, arguments.profile)]
-        print("| kind | level | cowraid MiB/s | btrfs MiB/s | write (each round) | ratio | btrfs' ratio |")
+        print("| kind | level | cowraid MiB/s | btrfs MiB/s | write (each round) "
+              "| ratio (with nodes) | btrfs' |")
         print("|---|---|---|---|---|---|---|")
         for kind in arguments.kind:
             for level in [None, *arguments.levels]:
@@ -164,7 +172,8 @@ def main():
                 each = [a / b for a, b in zip(ours, theirs)]
                 print(f"| {kind} | {level} | {statistics.median(ours):.0f} | {statistics.median(theirs):.0f} "
                       f"| **{statistics.median(each):.2f}** ({', '.join(f'{x:.2f}' for x in each)}) "
-                      f"| {rows['cowraid'][-1][1]:.2f} | {rows['btrfs'][-1][1]:.2f} |", flush=True)
+                      + "".join("| {:.2f} ({:.2f}) ".format(*rows[side.name][-1][1]) for side in sides) + "|",
+                      flush=True)
     finally:
         members.close()
         sources.close()

@@ -2,6 +2,7 @@
 #include "fs/check/check_extents.h"
 
 #include "fs/files/extents.h"
+#include "fs/files/frame_read.h"
 
 namespace cowraid {
 
@@ -49,6 +50,15 @@ void check_stored(CheckContext& context, uint64_t number, const FileExtent& exte
     }
 }
 
+void check_inline(CheckContext& context, uint64_t number, const FileExtent& extent)
+{
+    std::vector<std::byte> content(size_t{extent.block_count} * kBlockBytes);
+    if (!decompress_part(extent, extent.inline_frame, content.data()).ok())
+        context.findings.add("extent", {},
+                             "inode %llu: the extent at file block %llu has no frame that holds it",
+                             as_ull(number), as_ull(extent.file_block));
+}
+
 }  // namespace
 
 void check_extent(CheckContext& context, uint64_t number, const Key& key, std::span<const std::byte> payload,
@@ -78,9 +88,11 @@ void check_extent(CheckContext& context, uint64_t number, const Key& key, std::s
         sums.compressed_file_blocks += extent->block_count;
         if (!sums.frames.add(*extent))
             return;  // its blocks were seen with another part of it
-        sums.compressed_blocks += extent->stored_blocks();
+        sums.compressed_blocks += extent->counted_blocks();
     }
-    sums.stored += extent->stored_blocks();
+    if (extent->is_inline())
+        check_inline(context, number, *extent);
+    sums.stored += extent->counted_blocks();
     check_stored(context, number, *extent);
 }
 

@@ -38,7 +38,8 @@ PendingChanges changes_of(const ClosedTransaction& closed)
 {
     PendingChanges changes = changes_in(*closed.transaction);
     changes.data_blocks = closed.batch.block_count;
-    changes.data_runs = closed.batch.run_count;
+    changes.data_runs = static_cast<uint64_t>(closed.batch.runs.all);
+    changes.front_runs = static_cast<uint64_t>(closed.batch.runs.front);
     return changes;
 }
 
@@ -251,6 +252,8 @@ Status run_commit(Committer& committer, ClosedTransaction& closed)
     const auto node_blocks = [&] {
         return node_blocks_bound(committer.store.ledger.metadata_room(), closed.changes);
     };
+    reserve_inline(committer.files, closed.batch);
+    closed.changes.bytes += closed.batch.inline_bytes;
     closed.batch.node_blocks = node_blocks() + kNodeSlackBlocks;
     CW_TRY(committer.ensure_room(closed.batch.block_count, closed.batch.node_blocks));
     refresh_budget(committer.store);
@@ -416,6 +419,7 @@ Status Committer::flush()
         if (batch.block_count > 0)
             batch.transaction->loggable = false;
     }
+    reserve_inline(files, batch);
     Status status = ensure_room(batch.block_count, 0);
     if (status.ok())
         status = write_flush(files, batch);

@@ -52,7 +52,8 @@ private:
     VolumeCounters counters_;
     bool counters_fell_ = false;  // from one record to the next
     std::vector<FreedRun> freed_;  // what the last commit has and the records do not
-    FramesSeen freed_frames_;  // in it
+    FramesSeen freed_frames_;  // in it, of the inode at hand
+    uint64_t frames_inode_ = 0;
     uint64_t gone_file_blocks_ = 0, gone_blocks_ = 0;  // of compressed extents
 };
 

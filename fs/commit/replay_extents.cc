@@ -2,6 +2,7 @@
 // Extents of a replay: parts of those that the last commit has, or reservations. What is left of none is
 // free.
 #include <algorithm>
+#include <utility>
 
 #include "format/items.h"
 #include "fs/commit/replay.h"
@@ -66,9 +67,12 @@ Status ReplayedState::settle_old_frame(const Key& key, const FileExtent& old,
     };
     std::vector<FileExtent> parts;
     CW_TRY(find_extents(committer_.store.items, view_, {key.object}, start, block_count, parts));
+    // Small files with the same content have the same inline frame.
+    if (std::exchange(frames_inode_, key.object) != key.object)
+        freed_frames_ = {};
     if (std::any_of(parts.begin(), parts.end(), is_same) || !freed_frames_.add(old))
         return {};
-    gone_blocks_ += old.stored_blocks();
+    gone_blocks_ += old.counted_blocks();
     for (const StoredRun& run : old.frame)
         freed_.push_back({run.address, run.block_count});
     return {};

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <vector>
 
 #include "base/buffer.h"
 #include "base/ref.h"
+#include "format/extent_codec.h"
+#include "fs/volume/node_bound.h"
 
 namespace cowraid {
 
@@ -41,7 +44,11 @@ public:
     [[nodiscard]] const Map& extents() const { return extents_; }
     [[nodiscard]] bool empty() const { return extents_.empty(); }
     [[nodiscard]] uint64_t block_count() const { return block_count_; }
-    [[nodiscard]] int64_t run_count() const { return static_cast<int64_t>(extents_.size()); }
+    [[nodiscard]] DirtyRuns runs() const
+    {
+        return {static_cast<int64_t>(extents_.size()),
+                std::distance(extents_.begin(), extents_.lower_bound(kFrameBlocksMax))};
+    }
     void swap(DirtyMap& other);
     void clear();
 

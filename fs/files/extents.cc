@@ -111,21 +111,22 @@ Result<bool> ExtentEditor::frame_stays(const FileExtent& extent, uint64_t first_
     return before ? Result<bool>(true) : stays_in(end, std::min(frame_end, kMaxFileBlocks));
 }
 
-Status ExtentEditor::find_freed(const FileExtent& extent, std::span<const FileExtent> later,
-                                uint64_t first_block, uint64_t end, std::vector<RemappedRun>& places) const
+Result<bool> ExtentEditor::find_freed(const FileExtent& extent, std::span<const FileExtent> later,
+                                      uint64_t first_block, uint64_t end,
+                                      std::vector<RemappedRun>& places) const
 {
     const FileExtent going = cut_of(extent, first_block, end);
     if (extent.compressed()) {
         if (std::any_of(later.begin(), later.end(),
                         [&](const FileExtent& other) { return other.same_frame(extent); }))
-            return {};
+            return false;
         CW_ASSIGN(const bool stays, frame_stays(extent, first_block, end));
         if (stays)
-            return {};
+            return false;
     }
     for (const StoredRun& run : going.stored_runs())
         CW_TRY(find_physical(files_.store, view_, run.address, run.block_count, places));
-    return {};
+    return true;
 }
 
 Status ExtentEditor::unmap(uint64_t first_block, uint64_t block_count, Unmapped& removed)
@@ -135,24 +136,30 @@ Status ExtentEditor::unmap(uint64_t first_block, uint64_t block_count, Unmapped&
     CW_TRY(find_extents(files_.store.items, view_, inode_.number, first_block, block_count, overlapping));
     // All that has to be read is read before anything changes.
     std::vector<RemappedRun> places;
-    std::vector<size_t> places_end;
+    struct Freed {
+        bool any;
+        size_t places_end;
+    };
+    std::vector<Freed> all_freed;
     for (size_t i = 0; i < overlapping.size(); ++i) {
-        CW_TRY(find_freed(overlapping[i], std::span(overlapping).subspan(i + 1), first_block, end, places));
-        places_end.push_back(places.size());
+        CW_ASSIGN(const bool any, find_freed(overlapping[i], std::span(overlapping).subspan(i + 1),
+                                             first_block, end, places));
+        all_freed.push_back({any, places.size()});
     }
     size_t freed = 0;
     for (size_t i = 0; i < overlapping.size(); ++i) {
         const FileExtent& extent = overlapping[i];
-        const auto going = std::span(places).subspan(freed, places_end[i] - freed);
+        const auto going = std::span(places).subspan(freed, all_freed[i].places_end - freed);
         CW_TRY(free_physical(files_.store, transaction_, going));
-        freed = places_end[i];
+        freed = all_freed[i].places_end;
         for (const RemappedRun& run : going)
             removed.data_blocks += run.block_count;
         if (extent.compressed()) {
             transaction_.compressed_file_blocks -= cut_of(extent, first_block, end).block_count;
-            if (!going.empty()) {
-                transaction_.compressed_blocks -= extent.stored_blocks();
-                transaction_.freed_frame_runs += going.size() - 1;
+            if (all_freed[i].any) {
+                removed.data_blocks += extent.is_inline() ? 1 : 0;
+                transaction_.compressed_blocks -= extent.counted_blocks();
+                transaction_.freed_frame_runs += going.empty() ? 0 : going.size() - 1;
             }
         }
         if (extent.kind == ExtentKind::kReserved)
@@ -199,7 +206,7 @@ Status ExtentEditor::map(const FileExtent& extent)
     }
     if (extent.compressed()) {
         transaction_.compressed_file_blocks += extent.block_count;
-        transaction_.compressed_blocks += extent.stored_blocks();
+        transaction_.compressed_blocks += extent.counted_blocks();
     }
     put(joined);
     return {};

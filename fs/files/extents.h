@@ -30,7 +30,7 @@ Status first_extent(const ItemStore& store, const View& view, InodeNumber inode,
 
 // What unmapping took away.
 struct Unmapped {
-    uint64_t data_blocks = 0;  // of members; those of a frame go with its last part
+    uint64_t data_blocks = 0;  // that the file counts; those of a frame go with its last part
     uint64_t reserved_blocks = 0;
 };
 
@@ -68,10 +68,10 @@ private:
     void put(const FileExtent& extent);
     // Whether some part of `extent`'s frame stays when [first_block, end) goes.
     Result<bool> frame_stays(const FileExtent& extent, uint64_t first_block, uint64_t end) const;
-    // Appends where the blocks of `extent` are that nothing refers to when [first_block, end) goes; those of
-    // a frame only when none of the `later` extents there has it, too.
-    Status find_freed(const FileExtent& extent, std::span<const FileExtent> later, uint64_t first_block,
-                      uint64_t end, std::vector<RemappedRun>& places) const;
+    // What nothing refers to when [first_block, end) of `extent` goes: appends where its blocks are. A frame
+    // is only freed when none of the `later` extents there has it, too. False: nothing is.
+    Result<bool> find_freed(const FileExtent& extent, std::span<const FileExtent> later, uint64_t first_block,
+                            uint64_t end, std::vector<RemappedRun>& places) const;
 
     Files& files_;
     Transaction& transaction_;

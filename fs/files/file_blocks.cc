@@ -17,7 +17,7 @@ LedgerChange insert_dirty(Files& files, const Ref<Inode>& inode, uint64_t first_
 {
     inode->mutex.assert_held();
     const uint64_t block_count = extent.block_count;
-    const int64_t runs = inode->dirty.run_count();
+    const DirtyRuns runs = inode->dirty.runs();
     const uint64_t news = inode->dirty.insert(first_block, std::move(extent));
     files.tracker.note_blocks(*inode, first_block, block_count);
     if (!inode->on_dirty_list) {
@@ -26,7 +26,7 @@ LedgerChange insert_dirty(Files& files, const Ref<Inode>& inode, uint64_t first_
         files.dirty_inodes.add(inode);
     }
     return {.dirty_blocks = news,
-            .dirty_runs = inode->dirty.run_count() - runs,
+            .dirty_runs = inode->dirty.runs() - runs,
             .released_data = reserved_blocks - news,
             .released_changes = {}};
 }
@@ -49,12 +49,12 @@ Status clear_blocks(Files& files, Operation& operation, Inode& inode, uint64_t f
             store_inode(operation, inode);
         return status;
     }
-    const int64_t runs = inode.dirty.run_count();
+    const DirtyRuns runs = inode.dirty.runs();
     const uint64_t erased = inode.dirty.erase(first_block, block_count);
     if (erased == 0)
         return {};
     files.tracker.note_blocks(inode, first_block, block_count);
-    files.store.ledger.remove_dirty(erased, inode.dirty.run_count() - runs, erased);
+    files.store.ledger.remove_dirty(erased, inode.dirty.runs() - runs, erased);
     return {};
 }
 

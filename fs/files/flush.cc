@@ -113,9 +113,35 @@ FlushBatch begin_flush(Files& files, View view, FlushHost& host)
         inode->flushing.swap(inode->dirty);
         inode->on_dirty_list = false;
         batch.block_count += inode->flushing.block_count();
-        batch.run_count += static_cast<uint64_t>(inode->flushing.run_count());
+        batch.runs = batch.runs + inode->flushing.runs();
+        const uint64_t size = divide_up(inode->attributes.size_bytes, kBlockBytes);
+        if (size > 0 && size <= kFrameBlocksMax && inode->flushing.block_count() >= size &&
+            is_to_compress(files.store.live.compression, inode->attributes.flags))
+            ++batch.small_files;
     }
     return batch;
+}
+
+void reserve_inline(Files& files, FlushBatch& batch)
+{
+    const Store& store = files.store;
+    if (batch.small_files == 0 || store.node_turns.exclusive())
+        return;
+    // Half of what groups are planned ahead for is for others. Nodes are half full at least; with those above
+    // them and what goes along an item takes less than four times its bytes.
+    const uint64_t room = lasting_room(store, kGroupMetadata);
+    const uint64_t left = metadata_ahead(store, kGroupMetadata) / 2;
+    const uint64_t room_bytes = (room - std::min(room, left)) * kBlockBytes / 4;
+    // Items are in memory until the commit, beside dirty data.
+    const uint64_t memory_bytes = store.options.dirty_bytes_max / 8;
+    const uint64_t in_memory = std::min(memory_bytes, batch.transaction->items.byte_count());
+    const uint64_t bytes = std::min(
+        {batch.small_files * (kInlineItemBytes + kInlineBytesMax), room_bytes, memory_bytes - in_memory});
+    auto reserved = std::make_unique<ChangeReservation>(files.store.ledger);
+    if (bytes == 0 || !reserved->take({.bytes = bytes}, Leave::kReserve))
+        return;
+    batch.inline_room = std::move(reserved);
+    batch.inline_bytes = bytes;
 }
 
 Status adjust_data_blocks(Store& store, Transaction& transaction, const View& view, Inode& inode,
@@ -163,7 +189,7 @@ Status make_hole(const Files& files, const FlushBatch& batch, ExtentEditor& edit
 }
 
 // `runs_more`: by how many the runs that are being flushed changed.
-Status record_run(Files& files, FlushBatch& batch, const MappedRun& run, int64_t& runs_more)
+Status record_run(Files& files, FlushBatch& batch, const MappedRun& run, DirtyRuns& runs_more)
 {
     Inode& inode = *run.inode;
     Transaction& transaction = *batch.transaction;
@@ -177,12 +203,12 @@ Status record_run(Files& files, FlushBatch& batch, const MappedRun& run, int64_t
             CW_TRY(editor.unmap(run.extent.file_block, run.extent.block_count, removed));
             CW_TRY(editor.map(run.extent));
         }
-        const int64_t runs = inode.flushing.run_count();
+        const DirtyRuns runs = inode.flushing.runs();
         inode.flushing.erase(run.extent.file_block, run.extent.block_count);
-        runs_more = inode.flushing.run_count() - runs;
+        runs_more = inode.flushing.runs() - runs;
     }
     // A reserved block was counted when fallocate reserved it.
-    const int64_t delta = int64_t{run.extent.stored_blocks()} - static_cast<int64_t>(removed.data_blocks) -
+    const int64_t delta = int64_t{run.extent.counted_blocks()} - static_cast<int64_t>(removed.data_blocks) -
                           static_cast<int64_t>(removed.reserved_blocks);
     CW_TRY(adjust_data_blocks(files.store, transaction, batch.view, inode, delta));
     if (removed.reserved_blocks != 0)
@@ -274,11 +300,12 @@ Status write_in_rows(Files& files, FlushBatch& batch, std::span<const RowRegion>
 Status record_runs(Files& files, FlushBatch& batch, std::span<const MappedRun> runs)
 {
     for (const MappedRun& run : runs) {
-        int64_t runs_more = 0;
+        DirtyRuns runs_more;
         CW_TRY(record_run(files, batch, run, runs_more));
-        // A hole takes no place. What others take is given back with it, by refresh_budget().
-        const bool hole = run.extent.kind == ExtentKind::kReserved;
-        files.store.ledger.remove_dirty(run.extent.block_count, runs_more, hole ? run.extent.block_count : 0);
+        // Holes and inline frames take no place. What others take is given back with it, by refresh_budget().
+        const bool placed = run.extent.stored_blocks() > 0;
+        files.store.ledger.remove_dirty(run.extent.block_count, runs_more,
+                                        placed ? 0 : run.extent.block_count);
     }
     files.store.ledger.answer_waiting();
     return {};
@@ -290,7 +317,7 @@ namespace {
 Status write_window(Files& files, FlushBatch& batch, FlushStream& stream)
 {
     Store& store = files.store;
-    CW_TRY(record_runs(files, batch, stream.holes()));
+    CW_TRY(record_runs(files, batch, stream.without_blocks()));
     const uint64_t block_count = stream.stored_blocks();
     if (block_count == 0)
         return {};
@@ -312,12 +339,18 @@ Status write_batch(Files& files, FlushBatch& batch)
 {
     batch.generation = files.store.volume.superblock().generation.next();
     batch.transaction->dirty = true;
-    FlushStream stream(files, batch.inodes);
-    while (stream.next_window()) {
+    FlushStream stream(files, batch.inodes, batch.inline_bytes);
+    while (stream.next_window(batch.generation)) {
+        if (stream.has_inline_frames())
+            files.store.volume.note_inline_frames();
+        // From the first frame on a write reserves what it may cut.
+        if (files.store.volume.may_have_frames() && !files.store.ledger.metadata_room().has_frames)
+            refresh_budget(files.store);
         if (stream.has_frames())
             files.store.volume.note_frames();
         CW_TRY(write_window(files, batch, stream));
     }
+    batch.inline_room.reset();  // what it was for is in the transaction
     files.flush_done.announce();
     return {};
 }

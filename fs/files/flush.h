@@ -6,9 +6,11 @@
 // flush changes its extent items; wait_for_flush() is how truncate and its like wait their turn.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "fs/files/files.h"
+#include "fs/txn/ledger.h"
 
 namespace cowraid {
 
@@ -36,7 +38,10 @@ struct FlushBatch {
     Generation generation;  // the next commit's, as far as is known: a commit of checksums may come before
     std::vector<Ref<Inode>> inodes;
     uint64_t block_count = 0;
-    uint64_t run_count = 0;  // pieces of files that they are
+    DirtyRuns runs;  // that they are
+    uint64_t small_files = 0;  // to be compressed, of which all is in it
+    uint64_t inline_bytes = 0;  // of items in nodes that their frames may take, see reserve_inline()
+    std::unique_ptr<ChangeReservation> inline_room;
     uint64_t node_blocks = 0;  // that the commit after it may take; 0: none follows at once
     uint64_t reserved_used = 0;  // blocks that fallocate had reserved and this batch stored
 };
@@ -44,6 +49,10 @@ struct FlushBatch {
 // Moves everything dirty to flushing, on behalf of the newest layer of `view`. Requires that no operation is
 // inside the gate on behalf of another transaction: the gate held exclusively, or shared with it open.
 FlushBatch begin_flush(Files& files, View view, FlushHost& host);
+
+// Reserves room in nodes for the frames of small files, as far as there is plenty. Commit thread, before room
+// for the batch's nodes is made.
+void reserve_inline(Files& files, FlushBatch& batch);
 
 // Writes and records the batch. When the write-intent log is full it commits checksums on the way, so that
 // batch.view may have newer trees afterwards. Commit thread. An error leaves the data in memory and must stop

@@ -6,14 +6,15 @@
 
 namespace cowraid {
 
-FlushStream::FlushStream(Files& files, std::span<const Ref<Inode>> inodes)
-    : files_(files), choice_(files.store.live.compression)
+FlushStream::FlushStream(Files& files, std::span<const Ref<Inode>> inodes, uint64_t inline_bytes)
+    : files_(files), choice_(files.store.live.compression), inline_bytes_(inline_bytes)
 {
     for (const Ref<Inode>& inode : inodes) {
         MutexLock lock(inode->mutex);
         const bool compress = is_to_compress(choice_, inode->attributes.flags);
         for (const auto& [file_block, extent] : inode->flushing.extents())
-            pieces_.push_back({inode, file_block, extent, compress});
+            pieces_.push_back(
+                {inode, file_block, extent, compress, divide_up(inode->attributes.size_bytes, kBlockBytes)});
         compresses_ = compresses_ || compress;
     }
     prepare();
@@ -25,7 +26,16 @@ FlushStream::~FlushStream()
     files_.frame_workers.finish();
 }
 
-bool FlushStream::next_window()
+bool FlushStream::take_inline_room(const Frame& frame)
+{
+    const uint64_t bytes = kInlineItemBytes + frame.stored_bytes;
+    if (!frame.fits_inline() || bytes > inline_bytes_)
+        return false;
+    inline_bytes_ -= bytes;
+    return true;
+}
+
+bool FlushStream::next_window(Generation generation)
 {
     files_.frame_workers.finish();
     // What was written is in memory for nobody else.
@@ -37,23 +47,29 @@ bool FlushStream::next_window()
     now_ = std::exchange(later_, {});
     part_ = slice_ = 0;
     block_ = 0;
-    holes_.clear();
+    without_blocks_.clear();
     const bool any = !now_.parts.empty();
     uint64_t from = 0, to = 0;
-    for (const Frame* frame : now_.frames) {
+    for (Frame* frame : now_.frames) {
+        frame->is_inline = take_inline_room(*frame);
         if (frame->stored_blocks() > 0) {
             from += frame->block_count;
             to += frame->stored_blocks();
         }
-        if (frame->zeros) {
-            holes_.push_back({frame->inode,
-                              {.file_block = frame->first_block,
-                               .block_count = frame->block_count,
-                               .kind = ExtentKind::kReserved}});
-            now_.file_blocks -= frame->block_count;
-        }
+        if (frame->is_inline)
+            without_blocks_.push_back({frame->inode, frame->inline_extent(generation)});
+        else if (frame->zeros)
+            without_blocks_.push_back({frame->inode,
+                                       {.file_block = frame->first_block,
+                                        .block_count = frame->block_count,
+                                        .kind = ExtentKind::kReserved}});
+        else
+            continue;
+        now_.file_blocks -= frame->block_count;
     }
-    std::erase_if(now_.parts, [](const Part& part) { return part.frame != nullptr && part.frame->zeros; });
+    std::erase_if(now_.parts, [](const Part& part) {
+        return part.frame != nullptr && (part.frame->zeros || part.frame->is_inline);
+    });
     stored_blocks_ = now_.file_blocks - from + to;
     prepare();
     return any;
@@ -95,8 +111,11 @@ void FlushStream::add_chunk(Window& window)
     Part& part = window.parts.emplace_back();
     part.first_slice = first_slice;
     part.slice_count = window.slices.size() - first_slice;
-    if (first.compress && block - begin > 1)
+    const bool whole_file = begin == 0 && block >= first.file_end;
+    if (first.compress && (whole_file || block - begin > 1)) {
         add_frame(window, part);
+        part.frame->whole_file = whole_file;
+    }
 }
 
 void FlushStream::add_frame(Window& window, Part& part)

@@ -3,6 +3,7 @@
 // compressed. Private to flush.cc.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <vector>
@@ -18,23 +19,31 @@ struct Piece {
     uint64_t file_block;
     DirtyExtent extent;
     bool compress;
+    uint64_t file_end;  // in blocks, as its size is now
 };
 
 // Cut into windows, because frames are copies: while one is written the next one is compressed. Without
 // compression there is one window.
 class FlushStream final : public BlockSource {
 public:
-    FlushStream(Files& files, std::span<const Ref<Inode>> inodes);
+    // `inline_bytes`: of items, that frames of small files may take in nodes.
+    FlushStream(Files& files, std::span<const Ref<Inode>> inodes, uint64_t inline_bytes);
     ~FlushStream() override;
 
-    // The next window. False: there is none. All blocks of the one before have been handed out and written.
-    bool next_window();
-    // Blocks of files of the window that become holes. They come before the others.
-    [[nodiscard]] std::span<const MappedRun> holes() const { return holes_; }
+    // The next window, for the commit `generation`. False: there is none. All blocks of the one before have
+    // been handed out and written.
+    bool next_window(Generation generation);
+    // Extents of the window that take no blocks: holes and inline frames. They come before the others.
+    [[nodiscard]] std::span<const MappedRun> without_blocks() const { return without_blocks_; }
     // Blocks of the window that are handed out; blocks of files that they stand for.
     [[nodiscard]] uint64_t stored_blocks() const { return stored_blocks_; }
     [[nodiscard]] uint64_t file_blocks() const { return now_.file_blocks; }
     [[nodiscard]] bool has_frames() const { return stored_blocks_ < now_.file_blocks; }
+    [[nodiscard]] bool has_inline_frames() const
+    {
+        return std::any_of(without_blocks_.begin(), without_blocks_.end(),
+                           [](const MappedRun& run) { return run.extent.is_inline(); });
+    }
     SourceBlock next() override;
 
 private:
@@ -60,6 +69,7 @@ private:
     void prepare();
     void add_chunk(Window& window);
     static void add_frame(Window& window, Part& part);
+    bool take_inline_room(const Frame& frame);
 
     Files& files_;
     const CompressionChoice choice_;
@@ -69,7 +79,8 @@ private:
     size_t next_piece_ = 0;  // to be cut, and its first block that was not
     uint32_t next_block_ = 0;
     Window now_, later_;
-    std::vector<MappedRun> holes_;
+    std::vector<MappedRun> without_blocks_;
+    uint64_t inline_bytes_;  // left
     uint64_t stored_blocks_ = 0;
     size_t part_ = 0, slice_ = 0;  // of the next block in now_
     uint32_t block_ = 0;

@@ -69,12 +69,12 @@ void FrameReads::add(const FileExtent& part, std::byte* memory)
         return;
     }
     parts_.push_back({part, memory, stored_bytes_});
-    stored_bytes_ += size_t{part.stored_blocks()} * kBlockBytes;
+    stored_bytes_ += size_t{part.stored_blocks()} * kBlockBytes;  // none of an inline frame
 }
 
 Status FrameReads::find(Store& store, const View& view)
 {
-    if (parts_.empty())
+    if (stored_bytes_ == 0)
         return {};
     stored_ = AlignedBuffer(stored_bytes_);
     size_t offset = 0;
@@ -113,13 +113,15 @@ Status FrameReads::read(Store& store, const View& view, const std::byte* request
     if (parts_.empty())
         return {};
     std::vector<ReadPiece> read;
-    const Status status = read_pieces(store, view, pieces_, &stored_, read);
+    const Status status = pieces_.empty() ? Status() : read_pieces(store, view, pieces_, &stored_, read);
     if (status.ok()) {
-        for (const Part& part : parts_)
-            CW_TRY(decompress_part(
-                part.extent,
-                stored_.span().subspan(part.stored_offset, size_t{part.extent.stored_blocks()} * kBlockBytes),
-                part.memory));
+        for (const Part& part : parts_) {
+            const std::span<const std::byte> in_blocks =
+                stored_.span().subspan(part.stored_offset, size_t{part.extent.stored_blocks()} * kBlockBytes);
+            CW_TRY(decompress_part(part.extent,
+                                   part.extent.is_inline() ? std::span(part.extent.inline_frame) : in_blocks,
+                                   part.memory));
+        }
         return {};
     }
     // All that a frame holds is lost with any block of it.

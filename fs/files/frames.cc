@@ -22,6 +22,13 @@ FileExtent Frame::extent(const Array& array, Generation generation) const
     return extent;
 }
 
+FileExtent Frame::inline_extent(Generation generation) const
+{
+    FileExtent extent{first_block, block_count, ExtentKind::kData, {}, generation, Compression::kZstdInline};
+    extent.inline_frame.assign(stored.data(), stored.data() + stored_bytes);
+    return extent;
+}
+
 bool looks_incompressible(const Frame& frame)
 {
     // Shannon's entropy of single bytes: 8 bits each for what is encrypted or compressed already. The
@@ -62,7 +69,8 @@ bool is_all_zeros(std::span<const std::byte> bytes)
 
 void FrameWorkers::compress(Frame& frame, CompressionChoice choice, Scratch& scratch)
 {
-    frame.zeros = std::all_of(frame.content.begin(), frame.content.end(), is_all_zeros);
+    frame.zeros =
+        frame.block_count > 1 && std::all_of(frame.content.begin(), frame.content.end(), is_all_zeros);
     if (frame.zeros)
         return;
     if (!choice.force && looks_incompressible(frame))
@@ -76,11 +84,13 @@ void FrameWorkers::compress(Frame& frame, CompressionChoice choice, Scratch& scr
         }
         content = scratch.content.span().first(bytes);
     }
-    const size_t room = size_t{frame.block_count - 1} * kBlockBytes;
+    const size_t room =
+        std::max<size_t>(size_t{frame.block_count - 1} * kBlockBytes, frame.whole_file ? kInlineBytesMax : 0);
     const size_t bytes =
         scratch.compressor.compress(content, choice.level, scratch.stored.span().first(room));
     if (bytes == 0)
         return;
+    frame.stored_bytes = bytes;
     frame.stored = AlignedBuffer(round_up(bytes, kBlockBytes));
     std::memcpy(frame.stored.data(), scratch.stored.data(), bytes);
     std::memset(frame.stored.data() + bytes, 0, frame.stored.size() - bytes);

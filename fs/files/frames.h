@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Compressed frames on their way to members: chunks of dirty data of up to kFrameBlocksMax blocks, each
 // compressed by itself. What compression does not make smaller by a block is stored as it is, and zeros
-// become a hole.
+// become a hole. That of a small file may be kept in its item, and takes no blocks.
 #pragma once
 
 #include <pthread.h>
@@ -34,15 +34,26 @@ struct Frame {
     uint32_t block_count = 0;
     std::vector<std::span<const std::byte>> content;  // as dirty data has it, in order
 
+    bool whole_file = false;  // all of it: may be kept in its item
     bool zeros = false;  // nothing but them: nothing is stored
-    AlignedBuffer stored;  // whole blocks, zeros behind the zstd frame; empty: it did not become smaller
+    bool is_inline = false;  // kept in its item; decided when it is compressed
+    size_t stored_bytes = 0;  // of the zstd frame; 0: it did not become small enough for anything
+    AlignedBuffer stored;  // whole blocks, zeros behind the zstd frame
     std::array<VolumeAddress, kFrameBlocksMax> places;  // of its stored blocks
     uint32_t placed = 0;  // so many of them are known
 
+    // 0: it is not stored as a frame in blocks.
     [[nodiscard]] uint32_t stored_blocks() const
     {
-        return static_cast<uint32_t>(stored.size() / kBlockBytes);
+        const auto blocks = static_cast<uint32_t>(stored.size() / kBlockBytes);
+        return is_inline || blocks == block_count ? 0 : blocks;
     }
+    [[nodiscard]] bool fits_inline() const
+    {
+        return whole_file && stored_bytes > 0 && stored_bytes <= kInlineBytesMax;
+    }
+    // Of one that is inline.
+    [[nodiscard]] FileExtent inline_extent(Generation generation) const;
     // Requires that all places are known. `array` tells where block groups end.
     [[nodiscard]] FileExtent extent(const Array& array, Generation generation) const;
 };

@@ -18,12 +18,12 @@ void drop_dirty(Names& names, Inode& inode)
 {
     inode.mutex.assert_held();
     const uint64_t blocks = inode.dirty.block_count();
-    const int64_t runs = inode.dirty.run_count();
+    const DirtyRuns runs = inode.dirty.runs();
     if (blocks == 0)
         return;
     inode.dirty.clear();
     names.files.tracker.note_blocks(inode, 0, kMaxFileBlocks);
-    names.store.ledger.remove_dirty(blocks, -runs, blocks);
+    names.store.ledger.remove_dirty(blocks, DirtyRuns() - runs, blocks);
 }
 
 // Erases up to kErasedItemsMax items of the inode other than the inode item.

@@ -286,9 +286,8 @@ MetadataRoom read_metadata_room(const Store& store)
     room.partial_row_blocks = data.partial_row_blocks + data.degraded_partial_row_blocks;
     room.log_rows = store.volume.intent_log_rows();
     room.has_moved_blocks = store.volume.may_have_moved_blocks();
-    room.has_frames = store.volume.may_have_frames();
-    room.makes_frames =
-        room.has_frames || store.volume.may_have_inode_flags() || store.live.compression.load().on;
+    room.has_frames = store.volume.may_have_frames() || store.live.compression.load().on;
+    room.makes_frames = room.has_frames || store.volume.may_have_inode_flags();
     for (const Ref<const ArrayGroup>& group : store.volume.array().groups()) {
         room.address_blocks += group->record.span_bytes() / kBlockBytes;
         if ((group->record.content & (kGroupMetadata | kGroupSystem)) != 0)

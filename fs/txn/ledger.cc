@@ -102,14 +102,14 @@ void Ledger::apply(const LedgerChange& change)
 
 // --- dirty data ---
 
-void Ledger::set_dirty(uint64_t blocks, int64_t runs)
+void Ledger::set_dirty(uint64_t blocks, DirtyRuns runs)
 {
     dirty_blocks_.store(blocks, std::memory_order_relaxed);
     dirty_runs_ = runs;
-    CW_ASSERT(runs >= 0 && (blocks > 0 || runs == 0));
+    CW_ASSERT(runs.front >= 0 && runs.all >= runs.front && (blocks > 0 || runs.all == 0));
 }
 
-void Ledger::remove_dirty(uint64_t blocks, int64_t runs_more, uint64_t released_data)
+void Ledger::remove_dirty(uint64_t blocks, DirtyRuns runs_more, uint64_t released_data)
 {
     MutexLock lock(mutex_);
     CW_ASSERT(blocks <= dirty_blocks());
@@ -272,7 +272,9 @@ bool Ledger::fits(const PendingChanges& own, Leave leave) const
 {
     PendingChanges pending = own;
     pending += reserved_changes_;
-    pending += {.data_blocks = dirty_blocks(), .data_runs = static_cast<uint64_t>(dirty_runs_)};
+    pending += {.data_blocks = dirty_blocks(),
+                .data_runs = static_cast<uint64_t>(dirty_runs_.all),
+                .front_runs = static_cast<uint64_t>(dirty_runs_.front)};
     for (const Ref<Transaction>* transaction : {&open_, &committing_})
         if (*transaction)
             pending += changes_in(**transaction);

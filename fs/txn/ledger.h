@@ -32,7 +32,7 @@ enum class Leave : uint8_t {
 // What an operation leaves when its changes are in memory.
 struct LedgerChange {
     uint64_t dirty_blocks = 0;  // more than before
-    int64_t dirty_runs = 0;
+    DirtyRuns dirty_runs;
     uint64_t released_data = 0;  // blocks reserved and not needed
     PendingChanges released_changes;
 };
@@ -58,7 +58,7 @@ public:
     // waits for room, which takes no thread. Only above `dirty_bytes_max` does a write wait before it is
     // applied. Between the two is room for one write of the largest size by each of 64 writers, or half of
     // `dirty_bytes_max` where that is less.
-    void remove_dirty(uint64_t blocks, int64_t runs_more, uint64_t released_data = 0);
+    void remove_dirty(uint64_t blocks, DirtyRuns runs_more, uint64_t released_data = 0);
     [[nodiscard]] uint64_t dirty_blocks() const { return dirty_blocks_.load(std::memory_order_relaxed); }
     // True while writers should ask for a flush: at half of `dirty_bytes_max`.
     [[nodiscard]] bool wants_flush() const { return dirty_blocks() >= dirty_blocks_max_ / 2; }
@@ -112,13 +112,13 @@ public:
 
 private:
     [[nodiscard]] bool fits(const PendingChanges& own, Leave leave) const CW_REQUIRES(mutex_);
-    void set_dirty(uint64_t blocks, int64_t runs) CW_REQUIRES(mutex_);
+    void set_dirty(uint64_t blocks, DirtyRuns runs) CW_REQUIRES(mutex_);
     void release(uint64_t data_blocks) CW_REQUIRES(mutex_);
 
     const uint64_t dirty_blocks_max_, held_from_blocks_;
     mutable Mutex mutex_{LockRank::kLedger};
     std::atomic<uint64_t> dirty_blocks_{0};  // changed under the mutex
-    int64_t dirty_runs_ CW_GUARDED_BY(mutex_) = 0;
+    DirtyRuns dirty_runs_ CW_GUARDED_BY(mutex_);
     CondVar room_;
     std::deque<Completion*> waiting_ CW_GUARDED_BY(mutex_);
     bool stopped_ CW_GUARDED_BY(mutex_) = false;

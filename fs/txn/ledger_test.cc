@@ -38,7 +38,7 @@ constexpr uint64_t kMiBBlocks = kMiB / kBlockBytes;
 
 void add_dirty(Ledger& ledger, uint64_t blocks, int64_t runs)
 {
-    ledger.apply({.dirty_blocks = blocks, .dirty_runs = runs, .released_data = 0, .released_changes = {}});
+    ledger.apply({.dirty_blocks = blocks, .dirty_runs = {runs}, .released_data = 0, .released_changes = {}});
 }
 
 // Appends its number to a list when it is answered.
@@ -152,7 +152,7 @@ TEST_CASE("ledger: reservations, dirty data and both transactions count until th
     ledger.apply({.released_changes = own});
     add_dirty(ledger, 2000, 2000);
     CHECK(!ledger.try_reserve_changes(own, Leave::kReserve));
-    ledger.remove_dirty(2000, -2000);
+    ledger.remove_dirty(2000, {-2000});
     CHECK(ledger.try_reserve_changes(own, Leave::kReserve));
 }
 
@@ -173,10 +173,10 @@ TEST_CASE("ledger: a write has its rows and its nodes, or neither")
     REQUIRE(ledger.reserve_write(own, 15));
     CHECK(ledger.data_available() == 0);
     CHECK(!ledger.reserve_data(1));
-    ledger.apply({.dirty_blocks = 10, .dirty_runs = 1, .released_data = 5, .released_changes = own});
+    ledger.apply({.dirty_blocks = 10, .dirty_runs = {1}, .released_data = 5, .released_changes = own});
     CHECK(ledger.dirty_blocks() == 10);
     CHECK(ledger.data_available() == 5);
-    ledger.remove_dirty(10, -1, 10);
+    ledger.remove_dirty(10, {-1}, 10);
     CHECK(ledger.dirty_blocks() == 0);
     CHECK(ledger.data_available() == 15);
 }
@@ -240,10 +240,10 @@ TEST_CASE("ledger: room in memory answers the oldest, as many as one write each 
     CHECK(ledger.answer_waiting());
     CHECK(answered.size() == 1);
 
-    ledger.remove_dirty(1, 0);
+    ledger.remove_dirty(1, {});
     CHECK(ledger.answer_waiting());
     CHECK(answered == std::vector<int>{0, 1});
-    ledger.remove_dirty(2 * kMiBBlocks, 0);
+    ledger.remove_dirty(2 * kMiBBlocks, {});
     CHECK(ledger.answer_waiting());
     CHECK(answered == std::vector<int>{0, 1, 2, 3, 4});
     CHECK_FALSE(ledger.answer_waiting());

@@ -136,7 +136,7 @@ void Operation::reserve_for(uint32_t item_count, uint64_t data_blocks, uint64_t 
 {
     reserved_ = changes_of_items(item_count);
     reserved_.data_blocks = data_blocks;
-    reserved_.data_runs = data_blocks > 0 ? 1 : 0;
+    reserved_.data_runs = reserved_.front_runs = data_blocks > 0 ? 1 : 0;
     if (store_.volume.may_have_moved_blocks())
         reserved_.freed_runs += divide_up(freed_blocks, kChecksumWindowBlocks);
 }

@@ -56,6 +56,7 @@ PendingChanges& PendingChanges::operator+=(const PendingChanges& other)
     remap_bytes += other.remap_bytes;
     data_blocks += other.data_blocks;
     data_runs += other.data_runs;
+    front_runs += other.front_runs;
     moved_nodes += other.moved_nodes;
     moved_system_nodes += other.moved_system_nodes;
     return *this;
@@ -71,6 +72,7 @@ PendingChanges& PendingChanges::operator-=(const PendingChanges& other)
     remap_bytes -= other.remap_bytes;
     data_blocks -= other.data_blocks;
     data_runs -= other.data_runs;
+    front_runs -= other.front_runs;
     moved_nodes -= other.moved_nodes;
     moved_system_nodes -= other.moved_system_nodes;
     return *this;
@@ -88,6 +90,10 @@ NodeBound node_bound(const MetadataRoom& room, const PendingChanges& pending)
     const uint64_t fresh_frames = room.makes_frames ? pending.data_blocks / kFrameBlocksMax : 0;
     const uint64_t cut_frames = room.has_frames ? 2 * pending.data_runs : 0;
     const uint64_t frame_runs = cut_frames * (kFrameBlocksMax - 1);
+    // A part that is left of an inline frame has all of it.
+    const uint64_t cut_inline = room.has_frames ? 2 * pending.front_runs : 0;
+    const uint64_t cut_bytes =
+        sizeof(DiskExtentRun) * frame_runs + cut_inline * (kInlineBytesMax + kInlineItemBytes);
 
     // File tree. A run cuts an extent in two and adds itself, in one leaf, or replaces neighbours.
     const uint64_t pieces = 2 * pending.data_runs + in_partial_rows + 2 * stripes + fresh_frames;
@@ -96,7 +102,7 @@ NodeBound node_bound(const MetadataRoom& room, const PendingChanges& pending)
     const uint64_t moved_nodes = std::min(pending.moved_nodes, room.used_nodes);
     const uint64_t above = std::min(3 * (copied + moved_nodes), room.used_nodes / kMinChildren + 4);
     const uint64_t fresh = nodes_for(pending.bytes + kItemOverheadBytes * pending.entries +
-                                     kExtentItemBytes * pieces + sizeof(DiskExtentRun) * frame_runs);
+                                     kExtentItemBytes * pieces + cut_bytes);
     const uint64_t file = 2 * copied + moved_nodes + above + with_inner_nodes(fresh) + kFilePathNodes;
 
     // Checksum tree: windows of a stripe are neighbours; a block in a partial row has one, and so have its

@@ -16,6 +16,19 @@ inline constexpr uint64_t kMetadataReserveBlocksMax = 16 * kMiB / kBlockBytes;
 // that what does not fill a stripe at their ends is little.
 inline constexpr uint64_t kFlushWindowBlocks = 32 * kMiB / kBlockBytes;
 
+// What the item of an inline frame takes besides the frame; rounded up.
+inline constexpr uint64_t kInlineItemBytes = 96;
+
+// Pieces of files that dirty blocks are, and those that begin where an inline frame may be: in the first
+// kFrameBlocksMax blocks of their file.
+struct DirtyRuns {
+    int64_t all = 0, front = 0;
+
+    DirtyRuns operator+(const DirtyRuns& other) const { return {all + other.all, front + other.front}; }
+    DirtyRuns operator-(const DirtyRuns& other) const { return {all - other.all, front - other.front}; }
+    bool operator==(const DirtyRuns&) const = default;
+};
+
 // What a commit has to record.
 struct PendingChanges {
     uint64_t entries = 0, bytes = 0;  // changed items of the file tree, and their payload
@@ -23,7 +36,7 @@ struct PendingChanges {
     uint64_t checksum_windows = 0;  // changed items of the checksum tree
     uint64_t remap_windows = 0, remap_bytes = 0;  // of the remap tree, and how much may be new
     uint64_t data_blocks = 0;  // dirty: no items yet
-    uint64_t data_runs = 0;  // pieces of files that these blocks are
+    uint64_t data_runs = 0, front_runs = 0;  // pieces of files that these blocks are: DirtyRuns
     uint64_t moved_nodes = 0;  // of the file tree, given new places so that rows or groups come free
     uint64_t moved_system_nodes = 0;  // of the other trees
 

@@ -322,6 +322,13 @@ void Volume::note_frames()
     may_have_frames_.store(true, std::memory_order_relaxed);
 }
 
+void Volume::note_inline_frames()
+{
+    commit_thread_.assert_here();
+    note_frames();
+    next_.incompat_features |= feature_bit("inline_frames");
+}
+
 bool Volume::may_have_frames() const
 {
     return may_have_frames_.load(std::memory_order_relaxed);

@@ -113,6 +113,8 @@ public:
     // Files may have compressed extents from the next commit on. Commit thread.
     void note_frames();
     [[nodiscard]] bool may_have_frames() const;
+    // And such that are kept in their items.
+    void note_inline_frames();
     [[nodiscard]] bool may_have_inode_flags() const;
     // Whether the last superblock has the feature `rights`; the next one has it after keep_rights().
     [[nodiscard]] bool keeps_rights() const { return keeps_rights_.load(std::memory_order_relaxed); }

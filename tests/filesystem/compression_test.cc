@@ -8,6 +8,7 @@
 
 #include "format/feature_table.h"
 #include "format/items.h"
+#include "fs/file_extents.h"
 #include "tests/filesystem/volume_contents.h"
 #include "tests/support/bytes.h"
 
@@ -42,6 +43,21 @@ uint64_t stored_blocks(Filesystem& fs, const std::string& name)
     REQUIRE(found.ok());
     fs.names.forget(found->inode, 1);
     return found->block_count_512 / 8;
+}
+
+// Of the file's extents those that are kept in nodes; what is in memory is none.
+uint64_t inline_extents(Filesystem& fs, InodeNumber file)
+{
+    const Result<FileExtents> found = list_file_extents(fs, file, 0, 1000);
+    REQUIRE(found.ok());
+    return static_cast<uint64_t>(
+        std::count_if(found->extents.begin(), found->extents.end(),
+                      [](const ListedExtent& extent) { return extent.inline_frame; }));
+}
+
+uint64_t inline_extents(Filesystem& fs, const std::string& name)
+{
+    return inline_extents(fs, find_file(fs, name));
 }
 
 uint64_t checked_data_blocks(SimVolume& volume)
@@ -130,6 +146,179 @@ TEST_CASE("compression: a volume without compressed files stays readable by prog
     write_file(volume.fs(), "random", random_content(prng, kMiB));
     REQUIRE(volume.fs().step(true).ok());
     CHECK((volume.fs().volume->superblock().incompat_features & feature_bit("zstd")) == 0);
+}
+
+TEST_CASE("compression: what of small files fits is kept in nodes, and takes no blocks")
+{
+    for (const VolumeShape& shape : kShapes) {
+        CAPTURE(static_cast<uint32_t>(shape.data_profile));
+        Prng prng(seed());
+        SimVolume volume(shape);
+        make_and_mount(volume, compressing());
+        Contents contents;
+        contents["one block"] = text_content(prng, 700);
+        contents["whole block"] = text_content(prng, kBlockBytes);
+        contents["same words"] = std::vector<std::byte>(size_t{kFrameBlocksMax} * kBlockBytes, std::byte{7});
+        for (const auto& [name, content] : contents)
+            write_file(volume.fs(), name, content);
+        Contents in_blocks;
+        in_blocks["random"] = random_content(prng, 3000);
+        in_blocks["too large"] = text_content(prng, 20 * kBlockBytes);
+        in_blocks["too long"] =
+            std::vector<std::byte>(size_t{kFrameBlocksMax + 1} * kBlockBytes, std::byte{7});
+        for (const auto& [name, content] : in_blocks)
+            write_file(volume.fs(), name, content);
+        REQUIRE(volume.fs().step(true).ok());
+        check_reservations(volume.fs());
+        uint64_t blocks = 0;
+        for (const auto& file : contents) {
+            CAPTURE(file.first);
+            CHECK(inline_extents(volume.fs(), file.first) == 1);
+            CHECK(stored_blocks(volume.fs(), file.first) == 1);
+        }
+        for (const auto& [name, content] : in_blocks) {
+            CHECK(inline_extents(volume.fs(), name) == 0);
+            blocks += stored_blocks(volume.fs(), name);
+        }
+        require_contents(volume.fs(), contents);
+        REQUIRE(volume.unmount().ok());
+        CHECK(checked_data_blocks(volume) == blocks);
+        mount(volume, manual_options());
+        CHECK((volume.fs().volume->superblock().incompat_features & feature_bit("inline_frames")) != 0);
+        contents.merge(in_blocks);
+        require_contents(volume.fs(), contents);
+        remove_all(volume, contents);
+    }
+}
+
+TEST_CASE(
+    "compression: what is cut out of an inline frame leaves the rest, also by a replay of the fsync log")
+{
+    SimVolume volume(kShapes[0]);
+    make_and_mount(volume, compressing());
+    Prng prng(seed());
+    // Few words: 20 blocks of them are below kInlineBytesMax.
+    std::vector<std::byte> content(20 * kBlockBytes);
+    for (size_t i = 0; i < content.size(); ++i)
+        content[i] = static_cast<std::byte>('a' + i / 1000 % 20);
+    write_file(volume.fs(), "f", content);
+    REQUIRE(volume.fs().step(true).ok());
+    REQUIRE(inline_extents(volume.fs(), "f") == 1);
+    require_counted(volume, 20, 1);
+    const InodeNumber file = find_file(volume.fs(), "f");
+    const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    const auto clear = [&](uint64_t first, uint64_t count) {
+        REQUIRE(volume.fs().files.allocate_range(file, punch, first * kBlockBytes, count * kBlockBytes).ok());
+        std::fill_n(content.begin() + static_cast<ptrdiff_t>(first * kBlockBytes), count * kBlockBytes,
+                    std::byte{});
+    };
+    clear(5, 2);
+    const auto block = random_content(prng, kBlockBytes);
+    REQUIRE(volume.fs().files.write(file, 12 * kBlockBytes, block, {}, {}).ok());
+    std::copy(block.begin(), block.end(), content.begin() + 12 * kBlockBytes);
+    REQUIRE(volume.fs().step(true).ok());
+    require_content(volume.fs(), file, content);
+    CHECK(inline_extents(volume.fs(), "f") == 3);
+    CHECK(stored_blocks(volume.fs(), "f") == 2);
+    require_counted(volume, 17, 1);
+    // Two commits begin the log.
+    for (int logged = 0; logged < 3; ++logged) {
+        clear(14 + static_cast<uint64_t>(logged), 1);
+        REQUIRE(volume.fs().committer.fsync(file, Committer::SyncWhat::kAll).ok());
+    }
+    volume.kill();
+    volume.power_cut(prng);
+    mount(volume, compressing());
+    REQUIRE(volume.fs().info().replayed_records > 0);
+    require_content(volume.fs(), find_file(volume.fs(), "f"), content);
+    REQUIRE(volume.fs().step(true).ok());
+    require_counted(volume, 14, 1);
+    REQUIRE(volume.unmount().ok());
+    CHECK(checked_data_blocks(volume) == 1);
+    mount(volume, compressing());
+    SetAttributes shorter;
+    shorter.size_bytes = 5;
+    REQUIRE(volume.fs().names.set_attributes(find_file(volume.fs(), "f"), shorter, {}).ok());
+    content.resize(5);
+    REQUIRE(volume.fs().step(true).ok());
+    require_content(volume.fs(), find_file(volume.fs(), "f"), content);
+    require_counted(volume, 1, 1);
+    remove_all(volume, {{"f", {}}});
+}
+
+TEST_CASE("compression: small files go into blocks before they take the room for nodes")
+{
+    SimVolume volume(kShapes[0]);
+    make_and_mount(volume, compressing());
+    Prng prng(seed());
+    const uint64_t fills = volume.fs().info().available_bytes / (8 * kMiB) - 2;
+    Contents contents;
+    for (uint64_t i = 0; i < fills; ++i) {
+        const std::string name = "random" + std::to_string(i);
+        contents[name] = random_content(prng, 8 * kMiB);
+        write_file(volume.fs(), name, contents[name]);
+        REQUIRE(volume.fs().step(true).ok());
+    }
+    REQUIRE(volume.fs().volume->potential_blocks(kGroupMetadata) == 0);
+    uint64_t made = 0, kept = 0;
+    const auto make_small = [&] {
+        const std::string name = "small" + std::to_string(made++);
+        contents[name] = random_content(prng, 1900);
+        contents[name].resize(3000);
+        write_file(volume.fs(), name, contents[name]);
+        return name;
+    };
+    for (std::string last; kept == made; kept += inline_extents(volume.fs(), last)) {
+        REQUIRE(made < 20'000);
+        for (int i = 1; i < 50; ++i, ++kept)
+            make_small();
+        last = make_small();
+        REQUIRE(volume.fs().step(true).ok());
+    }
+    CHECK(made > 50);
+    check_reservations(volume.fs());
+    // There is room for others, in nodes and in rows.
+    for (int i = 0; i < 500; ++i)
+        make_small();
+    REQUIRE(volume.fs().step(true).ok());
+    CHECK(volume.fs().statistics().available_blocks > 0);
+    require_contents(volume.fs(), contents);
+    REQUIRE(volume.unmount().ok());
+    checked_data_blocks(volume);
+    mount(volume, compressing());
+    remove_all(volume, contents);
+}
+
+TEST_CASE("compression: a replay frees small files with the same content each for itself")
+{
+    SimVolume volume(kShapes[0]);
+    make_and_mount(volume, compressing());
+    Prng prng(seed());
+    const auto content = text_content(prng, 3000);
+    const std::vector<std::string> names = {"a", "b", "c"};
+    for (const std::string& name : names)
+        write_file(volume.fs(), name, content);
+    REQUIRE(volume.fs().step(true).ok());
+    require_counted(volume, 3, 3);
+    const uint64_t commits = volume.fs().info().commits;
+    write_file(volume.fs(), "logged", random_content(prng, kBlockBytes));
+    const InodeNumber logged = find_file(volume.fs(), "logged");
+    for (const std::string& name : names) {
+        REQUIRE(volume.fs().committer.fsync(logged, Committer::SyncWhat::kAll).ok());
+        SetAttributes empty;
+        empty.size_bytes = 0;
+        REQUIRE(volume.fs().names.set_attributes(find_file(volume.fs(), name), empty, {}).ok());
+    }
+    REQUIRE(volume.fs().committer.fsync(logged, Committer::SyncWhat::kAll).ok());
+    REQUIRE(volume.fs().info().commits <= commits + 1);  // with which the log begins
+    volume.kill();
+    volume.power_cut(prng);
+    mount(volume, compressing());
+    REQUIRE(volume.fs().info().replayed_records > 0);
+    REQUIRE(volume.fs().step(true).ok());
+    require_counted(volume, 0, 0);
+    REQUIRE(volume.unmount().ok());
+    CHECK(checked_data_blocks(volume) == 1);
 }
 
 TEST_CASE("compression: what is cut out of a frame leaves the rest, and the last part frees it")
@@ -234,6 +423,10 @@ TEST_CASE("compression: zeros become holes, and what is reserved there stays so"
     check_reservations(volume.fs());
     CHECK(stored_blocks(volume.fs(), "zeros") == 1);  // a last block by itself is stored
     CHECK((volume.fs().volume->superblock().incompat_features & feature_bit("zstd")) == 0);
+    write_file(volume.fs(), "one block of zeros", std::vector<std::byte>(kBlockBytes));
+    REQUIRE(volume.fs().step(true).ok());
+    CHECK(stored_blocks(volume.fs(), "one block of zeros") == 1);
+    REQUIRE(volume.fs().names.unlink(kRoot, "one block of zeros").ok());
     // Over data: a frame, half of one, and blocks that are not compressed.
     auto content = text_content(prng, 2 * frame_bytes);
     const auto plain = random_content(prng, frame_bytes);
@@ -367,20 +560,25 @@ TEST_CASE("compression: random writes, holes, truncates, crashes and lost member
         make_and_mount(volume, compressing());
         write_file(volume.fs(), "f", {});
         std::vector<std::byte> model;
-        uint64_t crashes = 0;
+        uint64_t crashes = 0, inlined = 0;
         for (int step = 0; step < 400; ++step) {
             CAPTURE(step);
             const InodeNumber file = find_file(volume.fs(), "f");
             const uint64_t kind = prng.below(14);
             if (kind < 7) {
-                const uint64_t offset = prng.below(2 * kMiB);
-                const auto data = some_content(prng, 1 + prng.below(prng.chance(1, 3) ? 400'000 : 9000));
+                // A small file stays one for some steps.
+                const bool small = model.size() < 30'000 && prng.chance(7, 8);
+                const bool whole = small && prng.chance(1, 2);
+                const uint64_t offset = whole ? 0 : prng.below(small ? 20'000 : 2 * kMiB);
+                const uint64_t bytes = 1 + prng.below(!small && prng.chance(1, 3) ? 400'000 : 9000);
+                const auto data = whole ? text_content(prng, std::max<size_t>(model.size(), bytes))
+                                        : some_content(prng, bytes);
                 REQUIRE(volume.fs().files.write(file, offset, data, {}, {}).ok());
                 model.resize(std::max<size_t>(model.size(), offset + data.size()));
                 std::copy(data.begin(), data.end(), model.begin() + static_cast<ptrdiff_t>(offset));
             } else if (kind == 7) {
                 SetAttributes change;
-                change.size_bytes = prng.below(2 * kMiB);
+                change.size_bytes = prng.below(prng.chance(1, 2) ? 10'000 : 2 * kMiB);
                 REQUIRE(volume.fs().names.set_attributes(file, change, {}).ok());
                 model.resize(*change.size_bytes);
             } else if (kind < 10) {
@@ -393,9 +591,11 @@ TEST_CASE("compression: random writes, holes, truncates, crashes and lost member
                     std::memset(model.data() + offset, 0, std::min<size_t>(length, model.size() - offset));
             } else if (kind == 10) {
                 REQUIRE(volume.fs().step(prng.chance(1, 2)).ok());
+                inlined += inline_extents(volume.fs(), file);
             } else if (kind == 11) {
                 REQUIRE(volume.fs().committer.fsync(file, Committer::SyncWhat::kAll).ok());
             } else if (kind == 12) {
+                inlined += inline_extents(volume.fs(), file);
                 REQUIRE(volume.unmount().ok());
                 checked_data_blocks(volume);
                 const bool degraded = prng.chance(1, 2);
@@ -418,6 +618,7 @@ TEST_CASE("compression: random writes, holes, truncates, crashes and lost member
                 require_content(volume.fs(), find_file(volume.fs(), "f"), model);
         }
         CHECK(crashes > 5);
+        CHECK(inlined > 1);
         require_content(volume.fs(), find_file(volume.fs(), "f"), model);
         REQUIRE(volume.unmount().ok());
         checked_data_blocks(volume);

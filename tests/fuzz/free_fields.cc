@@ -106,6 +106,7 @@ constexpr FreeField kFreeFields[] = {
     {"DiskInode", "parent", "of a removed directory"},
     {"DiskInode", "reserved", "ignored"},
     {"DiskExtent", "generation", "a label"},
+    {"DiskExtent", "offset_blocks", "another part of what a frame holds", true},
     {"DiskDamage", "found_seconds", "a time"},
     {"DiskDamage", "block_count", "which blocks are listed as lost"},
     {"DiskGroupSummary", "reserved", "ignored"},

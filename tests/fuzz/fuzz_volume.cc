@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "format/items.h"
+#include "tests/support/bytes.h"
 
 namespace cowraid::test {
 
@@ -49,7 +50,9 @@ public:
 private:
     InodeNumber make(InodeNumber parent, const std::string& name, uint32_t mode, uint64_t rdev = 0);
     void write(InodeNumber inode, uint64_t offset, size_t bytes);
+    void write_text(InodeNumber inode, size_t bytes);
     void symlink(InodeNumber parent, const char* name, size_t bytes);
+    void make_compressed(InodeNumber directory);
     void make_data(InodeNumber directory);
     void make_names(InodeNumber directory);
     void make_attributes(InodeNumber directory);
@@ -72,6 +75,13 @@ void Furnisher::write(InodeNumber inode, uint64_t offset, size_t bytes)
     std::vector<std::byte> content(bytes);
     prng_.fill(content.data(), bytes);
     expect(fs_.files.write(inode, offset, content, {}, {}).status(), "write");
+}
+
+void Furnisher::write_text(InodeNumber inode, size_t bytes)
+{
+    std::vector<std::byte> content(bytes);
+    test::fill_text(prng_, content);
+    expect(fs_.files.write(inode, 0, content, {}, {}).status(), "write");
 }
 
 void Furnisher::symlink(InodeNumber parent, const char* name, size_t bytes)
@@ -99,6 +109,21 @@ void Furnisher::make_data(InodeNumber directory)
     const InodeNumber promised = make(directory, "promised", S_IFREG | 0644);
     expect(fs_.files.allocate_range(promised, FALLOC_FL_KEEP_SIZE, 0, 400000), "fallocate");
     write(promised, 100000, 50000);
+}
+
+// Frames, one of them cut, in blocks and in an item.
+void Furnisher::make_compressed(InodeNumber directory)
+{
+    const InodeNumber frames = make(directory, "frames", S_IFREG | 0644);
+    const InodeNumber in_item = make(directory, "frame in an item", S_IFREG | 0644);
+    for (const InodeNumber inode : {frames, in_item})
+        expect(fs_.names.set_flags(inode, kInodeCompress, kInodeCompress, {}), "flags");
+    write_text(frames, 200'000);
+    write_text(in_item, 3000);
+    commit();
+    expect(
+        fs_.files.allocate_range(frames, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 5 * kBlockBytes, 40'000),
+        "punch");
 }
 
 void Furnisher::make_names(InodeNumber directory)
@@ -135,6 +160,7 @@ void Furnisher::furnish(InodeNumber parent, const char* name)
 {
     const InodeNumber directory = make(parent, name, S_IFDIR | 0755);
     make_data(directory);
+    make_compressed(directory);
     const VolumeAddress listed = fs_.volume->map().groups.front().address;
     fs_.store.damage.note(listed, 3, 1, DamageList::kByReader);
     commit();

@@ -100,6 +100,8 @@ void Session::use_data()
     note(fs_.step(true), "commit");
     const InodeNumber big = find({"used", "big"});
     note(fs_.files.allocate_range(big, punch, 100001, 500000), "punch");
+    note(fs_.files.allocate_range(find({"used", "frames"}), punch, 100'000, 50'000), "punch");
+    resize(find({"used", "frame in an item"}), 1000);
     resize(big, kMiB + 1);
     resize(big, 5 * kMiB);
     resize(find({"used", "promised"}), 150000);

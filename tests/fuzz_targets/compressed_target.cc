@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Input: which part of what a frame holds, then the frame's stored blocks.
+// Input: which part of what a frame holds, and whether the frame is in blocks or in an item; then the frame.
 #include <algorithm>
 #include <cstring>
 
@@ -14,11 +14,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
 {
     FuzzInput input(data, size);
     FileExtent part{.file_block = 64, .compression = Compression::kZstd};
-    part.offset_blocks = input.take_u8() % kFrameBlocksMax;
+    const uint8_t first = input.take_u8();
+    const bool in_item = (first & 0x80) != 0;
+    part.offset_blocks = first % kFrameBlocksMax;
     part.block_count = 1 + input.take_u8() % (kFrameBlocksMax - part.offset_blocks);
     part.file_block += part.offset_blocks;
     const auto given = input.rest();
-    std::vector<std::byte> stored(round_up(given.size() + 1, kBlockBytes));
+    std::vector<std::byte> stored(in_item ? given.size() : round_up(given.size() + 1, kBlockBytes));
     std::copy(given.begin(), given.end(), stored.begin());
     std::vector<std::byte> memory(size_t{part.block_count} * kBlockBytes);
     if (!decompress_part(part, stored, memory.data()).ok())

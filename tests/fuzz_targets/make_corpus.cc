@@ -164,6 +164,15 @@ FileExtent sample_frame()
     return extent;
 }
 
+FileExtent sample_inline()
+{
+    FileExtent extent{.file_block = 70, .block_count = 9, .generation = {4}};
+    extent.compression = Compression::kZstdInline;
+    extent.offset_blocks = 6;
+    extent.inline_frame.assign(50, std::byte{5});
+    return extent;
+}
+
 // Frames of some blocks: of text, of zeros, of random bytes; and one of which the end is missing.
 void make_compressed(const std::string& folder)
 {
@@ -186,6 +195,7 @@ void make_compressed(const std::string& folder)
             save(0, static_cast<uint8_t>(block_count), Bytes(stored).first(bytes));
             save(1, 1, Bytes(stored).first(bytes));
             save(0, 1, Bytes(stored).first(bytes / 2));
+            save(0x80, static_cast<uint8_t>(block_count), Bytes(stored).first(bytes));
         }
     }
 }
@@ -221,6 +231,7 @@ void make_items(const std::string& folder)
     save(Structure::kSpace, kMiB, 0, encode_space_window(space, {4}));
     save(Structure::kPrinted, 0, 0, sample_inode());
     save(Structure::kExtent, 300, 70, encode_extent(sample_frame()));
+    save(Structure::kExtent, 300, 70, encode_extent(sample_inline()));
 }
 
 void add_block(Seed& seed, uint8_t place, uint8_t fit, Bytes block)

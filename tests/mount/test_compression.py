@@ -73,6 +73,66 @@ def test_text_takes_less_and_survives_lost_members(make_volume, data, metadata):
     volume.check()
 
 
+def extents(path):
+    return json.loads(tool("cowraid", "inspect", "extents", "--json", path).stdout)["extents"]
+
+
+def test_small_files_are_kept_in_nodes(make_volume, tmp_path):
+    volume = make_volume(member_count=5, member_mib=256, data="raid6", metadata="raid1c3")
+    volume.make()
+    volume.mount(options="compress=zstd:3")
+    folder = volume.mount_point / "small"
+    folder.mkdir()
+    content = {f"file{number}": text(37 * number + 1) for number in range(300)}
+    for name, data_of in content.items():
+        (folder / name).write_bytes(data_of)
+    (folder / "random").write_bytes(random_content(3000))
+
+    def holds_all(where):
+        return all((where / name).read_bytes() == data_of for name, data_of in content.items())
+
+    assert holds_all(folder)
+    volume.unmount()
+    assert volume.check()["data_blocks"] < 100  # what does not become 2 KiB, and the random one
+    volume.hide([0, 1])
+    volume.mount(devices=volume.devices[2:], options="degraded")
+    assert holds_all(folder)
+    assert all(stored(folder / name) == 4096 for name in ("file0", "file10", "file100"))
+    listed = extents(folder / "file50")
+    assert len(listed) == 1 and listed[0]["inline"] and listed[0]["compressed"]
+    assert listed[0]["bytes"] == 4096 and listed[0]["stored_bytes"] < 2048 and listed[0]["first_block"] == []
+    assert not extents(folder / "random")[0]["inline"]
+    assert "in a node (compressed)" in tool("cowraid", "inspect", "extents", folder / "file50").stdout
+    # Who looks for holes finds none: content is there, though no block is.
+    with open(folder / "file50", "rb") as file:
+        assert os.lseek(file.fileno(), 0, os.SEEK_HOLE) == len(content["file50"])
+    run("tar", "-S", "-cf", tmp_path / "all", "-C", volume.mount_point, "small")
+    run("tar", "-xf", tmp_path / "all", "-C", tmp_path)
+    assert holds_all(tmp_path / "small")
+    # Made longer, changed in place, cut.
+    with open(folder / "file299", "r+b") as file:
+        file.seek(0, os.SEEK_END)
+        file.write(b"behind")
+    content["file299"] += b"behind"
+    with open(folder / "file200", "r+b") as file:
+        file.seek(4000)
+        file.write(b"over the end of a block" * 10)
+    changed = bytearray(content["file200"])
+    changed[4000:4230] = b"over the end of a block" * 10
+    content["file200"] = bytes(changed)
+    os.truncate(folder / "file250", 5000)
+    content["file250"] = content["file250"][:5000]
+    volume.unmount()
+    volume.unhide([0, 1])
+    volume.mount()
+    assert holds_all(folder)
+    assert "no errors found" in tool("cowraid", "scrub", "start", "-B", volume.mount_point).stdout
+    assert holds_all(folder)
+    shutil.rmtree(folder)
+    volume.unmount()
+    assert volume.check()["data_blocks"] == 0
+
+
 def test_usage_says_what_is_compressed(volume):
     def told():
         tool("cowraid", "filesystem", "sync", volume.mount_point)  # counted by commits

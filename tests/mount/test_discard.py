@@ -156,6 +156,9 @@ def test_who_may_trim_what(make_volume):
             f"try: fcntl.ioctl(fd, {FITRIM}, struct.pack('QQQ', 0, 1 << 62, 0))\n"
             "except OSError as error: print(error.errno)")
     assert run("python3", "-c", code).stdout.strip() == "1"
+    # Root without the right to.
+    without = run("setpriv", "--bounding-set", "-sys_admin", "fstrim", volume.mount_point, check=False)
+    assert without.returncode != 0 and "not permitted" in without.stderr
     os.close(root)
     tool("mount.cowraid", volume.devices[0], volume.mount_point, "-o", "remount,ro")
     with open(file, "rb") as opened:

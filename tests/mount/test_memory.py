@@ -90,6 +90,19 @@ def test_a_mount_stays_within_its_memory(make_volume, options):
     volume.check()
 
 
+def test_many_writers_stay_within_it(make_volume):
+    """Requests that wait, and what serving threads read them into, are counted."""
+    volume = make_volume(member_count=4, member_mib=768, data="raid5", metadata="raid1")
+    volume.make()
+    volume.mount(options="mem=192M")
+    root = volume.mount_point
+    sums = together([lambda i=i: write_stream(root / f"stream{i}", 16, i) for i in range(WRITERS)])
+    assert peak_mib(volume.daemon()) <= 192
+    volume.drop_caches()
+    assert together([lambda i=i: sum_of(root / f"stream{i}") for i in range(WRITERS)]) == sums
+    assert peak_mib(volume.daemon()) <= 192
+
+
 class MemoryGroup:
     """A memory cgroup, of either version."""
 

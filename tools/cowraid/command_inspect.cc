@@ -62,13 +62,16 @@ std::vector<SuperblockSlot> read_slots(BlockDevice& device)
             const DeviceOffset offset{kSuperblockRingOffset[ring] + uint64_t{slot} * kSuperblockSlotBytes};
             SuperblockSlot& here = slots.emplace_back();
             here = {.ring = ring, .slot = slot, .offset = offset, .superblock = {}};
-            here.err = read_device(device, offset, buffer.span()).err();
-            if (here.err != Err::kOk)
-                continue;
-            Result<Superblock> superblock = decode_superblock(buffer.span());
-            here.err = superblock.err();
-            if (superblock.ok())
-                here.superblock = superblock.take();
+            // A daemon may be writing it just now.
+            for (int reads = 0; reads < 2 && !here.superblock; ++reads) {
+                here.err = read_device(device, offset, buffer.span()).err();
+                if (here.err != Err::kOk)
+                    continue;
+                Result<Superblock> superblock = decode_superblock(buffer.span());
+                here.err = superblock.err();
+                if (superblock.ok())
+                    here.superblock = superblock.take();
+            }
         }
     return slots;
 }
@@ -280,9 +283,10 @@ void print_extents(const FileExtents& extents)
         const std::string moved = extent.logical == extent.physical
                                       ? ""
                                       : " (moved from " + std::to_string(extent.logical.value) + ")";
-        if (extent.reserved)
-            print_line(stdout, "%14" PRIu64 " %14" PRIu64 " %14" PRIu64 " %20s  reserved", extent.offset,
-                       extent.bytes, extent.stored_bytes, "-");
+        if (extent.reserved || extent.inline_frame)
+            print_line(stdout, "%14" PRIu64 " %14" PRIu64 " %14" PRIu64 " %20s  %s", extent.offset,
+                       extent.bytes, extent.stored_bytes, "-",
+                       extent.reserved ? "reserved" : "in a node (compressed)");
         else
             print_line(stdout, "%14" PRIu64 " %14" PRIu64 " %14" PRIu64 " %20" PRIu64 "  %s%s%s",
                        extent.offset, extent.bytes, extent.stored_bytes, extent.physical.value,
