@@ -411,6 +411,11 @@ Status Committer::flush()
         return Err::kShutdown;
     if (store.service.keeps_log())
         return {};
+    // Inline frames of small files would find little room beside as many items.
+    constexpr uint64_t kItemShare = 32;
+    if (store.live.compression.load().on &&
+        store.timeline.open()->items.byte_count() >= store.options.dirty_bytes_max / kItemShare)
+        return commit();
     FlushBatch batch;
     {
         ReadLock gate(store.gate);

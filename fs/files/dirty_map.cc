@@ -98,6 +98,7 @@ void DirtyMap::swap(DirtyMap& other)
 {
     extents_.swap(other.extents_);
     std::swap(block_count_, other.block_count_);
+    std::swap(over_stored_, other.over_stored_);
 }
 
 void DirtyMap::clear()

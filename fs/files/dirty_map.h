@@ -44,10 +44,12 @@ public:
     [[nodiscard]] const Map& extents() const { return extents_; }
     [[nodiscard]] bool empty() const { return extents_.empty(); }
     [[nodiscard]] uint64_t block_count() const { return block_count_; }
+    // Of an empty map: whether the file has something stored, or on its way, that the blocks to come may cut.
+    void set_over_stored(bool over) { over_stored_ = over; }
     [[nodiscard]] DirtyRuns runs() const
     {
         return {static_cast<int64_t>(extents_.size()),
-                std::distance(extents_.begin(), extents_.lower_bound(kFrameBlocksMax))};
+                over_stored_ ? std::distance(extents_.begin(), extents_.lower_bound(kFrameBlocksMax)) : 0};
     }
     void swap(DirtyMap& other);
     void clear();
@@ -58,6 +60,7 @@ private:
 
     Map extents_;
     uint64_t block_count_ = 0;
+    bool over_stored_ = true;
 };
 
 }  // namespace cowraid

@@ -17,6 +17,8 @@ LedgerChange insert_dirty(Files& files, const Ref<Inode>& inode, uint64_t first_
 {
     inode->mutex.assert_held();
     const uint64_t block_count = extent.block_count;
+    if (inode->dirty.empty())
+        inode->dirty.set_over_stored(inode->attributes.data_blocks > 0 || !inode->flushing.empty());
     const DirtyRuns runs = inode->dirty.runs();
     const uint64_t news = inode->dirty.insert(first_block, std::move(extent));
     files.tracker.note_blocks(*inode, first_block, block_count);
@@ -58,9 +60,20 @@ Status clear_blocks(Files& files, Operation& operation, Inode& inode, uint64_t f
     return {};
 }
 
+namespace {
+
+// To compress takes processors, which would do nothing until half of what may be dirty is there.
+bool wants_flush(const Store& store)
+{
+    return store.ledger.wants_flush() ||
+           (store.live.compression.load().on && store.ledger.dirty_blocks() >= 2 * kFlushWindowBlocks);
+}
+
+}  // namespace
+
 Status wait_for_dirty_room(Store& store)
 {
-    if (store.ledger.wants_flush())
+    if (wants_flush(store))
         ask_for_flush(store);
     if (!store.ledger.dirty_full())
         return {};

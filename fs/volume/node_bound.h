@@ -19,8 +19,8 @@ inline constexpr uint64_t kFlushWindowBlocks = 32 * kMiB / kBlockBytes;
 // What the item of an inline frame takes besides the frame; rounded up.
 inline constexpr uint64_t kInlineItemBytes = 96;
 
-// Pieces of files that dirty blocks are, and those that begin where an inline frame may be: in the first
-// kFrameBlocksMax blocks of their file.
+// Pieces of files that dirty blocks are, and those that may cut an inline frame: they begin in the first
+// kFrameBlocksMax blocks of a file that has something stored.
 struct DirtyRuns {
     int64_t all = 0, front = 0;
 

@@ -321,6 +321,40 @@ TEST_CASE("compression: a replay frees small files with the same content each fo
     CHECK(checked_data_blocks(volume) == 1);
 }
 
+TEST_CASE("compression: a flush begins early, and is a commit beside many items")
+{
+    SimVolume volume(kShapes[0]);
+    make_and_mount(volume, compressing());
+    Prng prng(seed());
+    const auto content = text_content(prng, kMiB);
+    write_file(volume.fs(), "f", {});
+    const auto write_all = [&](uint64_t mebibytes) {
+        const InodeNumber file = find_file(volume.fs(), "f");
+        for (uint64_t i = 0; i < mebibytes; ++i)
+            REQUIRE(volume.fs().files.write(file, i * kMiB, content, {}, {}).ok());
+    };
+    write_all(63);
+    CHECK(volume.fs().store.ledger.dirty_blocks() == 63 * kMiB / kBlockBytes);
+    write_all(66);
+    CHECK(volume.fs().store.ledger.dirty_blocks() <= 3 * kMiB / kBlockBytes);
+    REQUIRE(volume.unmount().ok());
+    MountOptions options = compressing();
+    options.dirty_bytes_max = 16 * kMiB;
+    mount(volume, options);
+    const uint64_t commits = volume.fs().info().commits;
+    write_all(9);
+    CHECK(volume.fs().store.ledger.dirty_blocks() <= 2 * kMiB / kBlockBytes);
+    CHECK(volume.fs().info().commits == commits);
+    for (int i = 0; i < 3000; ++i)
+        write_file(volume.fs(), "empty" + std::to_string(i), {});
+    REQUIRE(volume.fs().store.timeline.open()->items.byte_count() > 512 * kKiB);
+    CHECK(volume.fs().info().commits == commits);
+    write_all(9);
+    CHECK(volume.fs().info().commits == commits + 1);
+    REQUIRE(volume.unmount().ok());
+    checked_data_blocks(volume);
+}
+
 TEST_CASE("compression: what is cut out of a frame leaves the rest, and the last part frees it")
 {
     SimVolume volume(kShapes[0]);
