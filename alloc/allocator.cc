@@ -38,8 +38,8 @@ struct Allocator::Impl final : BitmapMemory {
     [[nodiscard]] Ref<SpaceGroup> find(VolumeAddress address);
     void insert(Ref<SpaceGroup> group);
     void erase(const SpaceGroup& group);
-    Status load(SpaceGroup& group);
-    bool make_room(uint64_t bytes) override;
+    Status load(SpaceGroup& group, BitmapLoad load = BitmapLoad::kWithinLimit);
+    bool make_room(uint64_t bytes, BitmapLoad load) override;
     uint64_t evict_idle(uint64_t budget_bytes);
 
     // One allocation: asks the groups for stripes, then for fragments; all or nothing. kBusy:
@@ -150,22 +150,24 @@ void Allocator::Impl::erase(const SpaceGroup& group)
     list = std::move(copy);
 }
 
-Status Allocator::Impl::load(SpaceGroup& group)
+Status Allocator::Impl::load(SpaceGroup& group, BitmapLoad load)
 {
     group.note_use(clock.fetch_add(1, std::memory_order_relaxed));
-    return group.ensure_loaded(source, *this);
+    return group.ensure_loaded(source, *this, load);
 }
 
-bool Allocator::Impl::make_room(uint64_t bytes)
+bool Allocator::Impl::make_room(uint64_t bytes, BitmapLoad load)
 {
     const uint64_t limit = memory_limit.load(std::memory_order_relaxed);
-    if (bytes > limit)
+    const bool must = load == BitmapLoad::kInAnyCase;
+    if (bytes > limit && !must)
         return false;
-    if (memory_bytes.fetch_add(bytes, std::memory_order_relaxed) <= limit - bytes)
+    const uint64_t beside = limit - std::min(limit, bytes);
+    if (memory_bytes.fetch_add(bytes, std::memory_order_relaxed) <= beside)
         return true;
-    const uint64_t left = evict_idle(limit - bytes);
+    const uint64_t left = evict_idle(beside);
     memory_bytes.store(left + bytes, std::memory_order_relaxed);
-    return left <= limit;
+    return must || left <= limit;
 }
 
 Allocator::Allocator(SpaceSource& source) : impl_(std::make_unique<Impl>(source)) { }
@@ -378,7 +380,7 @@ Status Allocator::collect(TransactionId transaction, std::vector<SpaceWindow>& w
     for (const Ref<SpaceGroup>& group : list->groups) {
         if (!group->has_deltas(transaction))
             continue;
-        CW_TRY(impl_->load(*group));
+        CW_TRY(impl_->load(*group, BitmapLoad::kInAnyCase));
         changed.push_back(group.get());
     }
     // A group with deltas is never evicted, so all of them are still there.

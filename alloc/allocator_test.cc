@@ -543,6 +543,15 @@ TEST_CASE("bitmaps of groups keep to their limit of memory")
     REQUIRE(f.allocator.free_blocks({kGiB}, 32, kTwo).ok());
     f.commit(kTwo, {2});
     CHECK(f.take(10, {3})[0].group_address.value == kGiB);
+
+    // A commit that changes more of them than the limit allows is made all the same.
+    f.allocator.evict_idle(0);
+    f.allocator.set_memory_limit(all / 2);
+    for (uint64_t index = 1; index <= 4; ++index)
+        REQUIRE(f.allocator.free_blocks({index * kGiB + kMiB}, 64, {5}).ok());
+    f.commit({5}, {5});
+    for (uint64_t index = 1; index <= 4; ++index)
+        CHECK_FALSE(*f.allocator.is_used({index * kGiB + kMiB}));
 }
 
 TEST_CASE("only idle groups are evicted, the longest unused first")

@@ -249,7 +249,7 @@ bool SpaceGroup::sparse_units(uint32_t unit_blocks, uint32_t most, uint64_t unit
 
 // A group's state comes into memory at first use and leaves it when it is idle.
 
-Status SpaceGroup::ensure_loaded(SpaceSource& source, BitmapMemory& memory)
+Status SpaceGroup::ensure_loaded(SpaceSource& source, BitmapMemory& memory, BitmapLoad load)
 {
     GroupUsage expected;
     {
@@ -263,8 +263,8 @@ Status SpaceGroup::ensure_loaded(SpaceSource& source, BitmapMemory& memory)
         load_state_ = LoadState::kChanging;
         expected = recorded_;
     }
-    Result<Loaded> loaded =
-        memory.make_room(loaded_bytes()) ? read_windows(source, expected) : Result<Loaded>(Err::kNoMemory);
+    Result<Loaded> loaded = memory.make_room(loaded_bytes(), load) ? read_windows(source, expected)
+                                                                   : Result<Loaded>(Err::kNoMemory);
     if (loaded.ok()) {
         install(std::move(*loaded));
         return {};

@@ -37,12 +37,17 @@ struct ContentTotals {
     GroupOffer<std::atomic<uint64_t>> open, degraded;
 };
 
+enum class BitmapLoad : uint8_t {
+    kWithinLimit,
+    kInAnyCase,  // what a commit has to record of a group may not be refused
+};
+
 // Who knows what the bitmaps of all groups take.
 class BitmapMemory {
 public:
     virtual ~BitmapMemory() = default;
     // Counts the bytes of one more group. False: they must not be taken. Drops bitmaps of idle groups first.
-    virtual bool make_room(uint64_t bytes) = 0;
+    virtual bool make_room(uint64_t bytes, BitmapLoad load) = 0;
 };
 
 class SpaceGroup : public RefCounted<SpaceGroup> {
@@ -95,7 +100,7 @@ public:
 
     // Reads the recorded windows unless that is done; waits for another thread that does it. No lock is held
     // while `source` works. kNoMemory: `memory` has no room for its bitmaps.
-    Status ensure_loaded(SpaceSource& source, BitmapMemory& memory);
+    Status ensure_loaded(SpaceSource& source, BitmapMemory& memory, BitmapLoad load);
     // Forgets the loaded state if it can be read again. Returns the bytes still held.
     uint64_t evict();
     [[nodiscard]] uint64_t memory_bytes();

@@ -141,7 +141,7 @@ Result<FileExtent> decode_extent(uint64_t file_block, std::span<const std::byte>
     extent.compression = static_cast<Compression>(disk.compression);
     extent.offset_blocks = disk.offset_blocks;
     if (extent.is_inline()) {
-        if (in_blocks || more.empty() || more.size() > kInlineBytesMax)
+        if (in_blocks || more.empty() || more.size() > kInlineBytesMax || disk.offset_blocks != file_block)
             return Err::kCorrupt;
         extent.inline_frame.assign(more.begin(), more.end());
         return extent;

@@ -30,14 +30,6 @@ inline constexpr double kCacheSeconds = 86400;
 inline constexpr double kNegativeCacheSeconds = 3600;
 // Largest READ and WRITE; libfuse 3.14 ends the session above it.
 inline constexpr uint32_t kMaxTransferBytes = 1024 * 1024;
-// Of a mount that may take so much memory. Each of 64 serving threads has two buffers of that size, and as
-// many writes may wait without one: three sixteenths of it.
-inline uint32_t transfer_bytes(uint64_t memory_bytes)
-{
-    constexpr uint64_t kTransferBytesMin = 128 * 1024;
-    return static_cast<uint32_t>(
-        std::clamp<uint64_t>(std::bit_floor(memory_bytes / 1024), kTransferBytesMin, kMaxTransferBytes));
-}
 inline constexpr unsigned kBlockSizeHint = 128 * 1024;  // st_blksize
 
 // Requests that the kernel lets through in the background at once: read-ahead, write-back, asynchronous
@@ -51,6 +43,16 @@ struct Frontend {
                       uint32_t threads_most = 1)
         : serving_threads(threads_least, threads_most), invalidator(background_max / 2), range_invalidator(0)
     {
+    }
+
+    // Of this mount, by the memory that it may take. Each of 64 serving threads has two buffers of that size,
+    // and as many writes may wait without one: three sixteenths of it.
+    [[nodiscard]] uint32_t transfer_bytes() const
+    {
+        constexpr uint64_t kTransferBytesMin = 128 * 1024;
+        return static_cast<uint32_t>(
+            std::clamp<uint64_t>(std::bit_floor(filesystem->store.options.memory_bytes / 1024),
+                                 kTransferBytesMin, kMaxTransferBytes));
     }
 
     Filesystem* filesystem = nullptr;

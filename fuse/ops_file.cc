@@ -281,7 +281,7 @@ public:
     bool copy(Frontend& frontend, std::span<const char> data)
     {
         constexpr uint64_t kRequestsMax = 64;
-        const uint64_t most = kRequestsMax * transfer_bytes(frontend.filesystem->store.options.memory_bytes);
+        const uint64_t most = kRequestsMax * frontend.transfer_bytes();
         if (frontend.kept_bytes.fetch_add(data.size()) + data.size() > most) {
             frontend.kept_bytes -= data.size();
             return false;
@@ -369,8 +369,6 @@ void op_write(fuse_req_t request, fuse_ino_t node, const char* data, size_t byte
 
 // The kernel has written back what its page cache has of the source, and drops its pages of the target.
 struct CopyRequest {
-    static constexpr size_t kBytesMax = kMiB;  // the caller goes on behind what was copied
-
     fuse_req_t request;
     InodeNumber source, target;
     Caller caller;
@@ -405,7 +403,8 @@ void op_copy_file_range(fuse_req_t request, fuse_ino_t source, off_t source_offs
                                .caller = changing_caller(request, inode, SetIdRule::kUnlessCapable),
                                .source_offset = static_cast<uint64_t>(source_offset),
                                .target_offset = static_cast<uint64_t>(target_offset),
-                               .bytes = std::min(bytes, CopyRequest::kBytesMax),
+                               // The caller goes on behind what was copied.
+                               .bytes = std::min<size_t>(bytes, frontend_of(request).transfer_bytes()),
                                .target_flags = target_info->flags});
 }
 

@@ -37,8 +37,7 @@ void on_init(void* frontend, fuse_conn_info* connection)
     // HANDLE_KILLPRIV (its version 2 is asked for in fuse/init_exchange.cc; where the kernel lacks that, it
     // clears set-id bits itself).
     connection->want = connection->capable & wanted;
-    connection->max_write =
-        transfer_bytes(static_cast<Frontend*>(frontend)->filesystem->store.options.memory_bytes);
+    connection->max_write = static_cast<Frontend*>(frontend)->transfer_bytes();
     connection->max_readahead = kMaxReadAheadBytes;
     connection->max_background = kMaxBackground;
     connection->congestion_threshold = kCongestionThreshold;

@@ -84,14 +84,14 @@ void check_extent(CheckContext& context, uint64_t number, const Key& key, std::s
         return;
     }
     sums.stored_end = std::max(sums.stored_end, extent->end());
+    if (extent->is_inline())
+        check_inline(context, number, *extent);
     if (extent->compressed()) {
         sums.compressed_file_blocks += extent->block_count;
         if (!sums.frames.add(*extent))
             return;  // its blocks were seen with another part of it
         sums.compressed_blocks += extent->counted_blocks();
     }
-    if (extent->is_inline())
-        check_inline(context, number, *extent);
     sums.stored += extent->counted_blocks();
     check_stored(context, number, *extent);
 }

@@ -163,7 +163,7 @@ void CleanPace::work(uint64_t begin, bool is_idle, const CleanPressure& pressure
     if (balance(begin))
         return;
     // While writers wait, only where they will soon wait for stripes; the pauses bound its share then.
-    if (committer_.store.ledger.wants_flush() && CleanPolicy::urgency(pressure) == 0)
+    if (committer_.store.wants_flush() && CleanPolicy::urgency(pressure) == 0)
         return;
     const CleanWhen when = committer_.store.live.clean ? CleanWhen::kPolicy : CleanWhen::kMarked;
     // Where members seek only steps that take long are shortened: most of a short one is seeking.

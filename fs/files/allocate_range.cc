@@ -137,6 +137,16 @@ Result<uint64_t> next_used_block(Store& store, Inode& inode, uint64_t block)
     return std::max(next, block);
 }
 
+// Whether the range lies inside an extent, so that two are left of it: an item more. Requires inode.mutex.
+Result<bool> splits_extent(Store& store, const Inode& inode, const Range& range)
+{
+    std::vector<FileExtent> extents;
+    CW_TRY(find_extents(store.items, store.items.view(), inode.number, range.first_block,
+                        range.end_block - range.first_block, extents, 1));
+    return !extents.empty() && extents.front().file_block < range.first_block &&
+           extents.front().end() > range.end_block;
+}
+
 // Takes the blocks of one piece away, or of its beginning: where it ended, which is behind the piece when a
 // long hole follows. kBusy: again.
 Result<uint64_t> clear_piece(Files& files, Inode& inode, Range piece)
@@ -146,11 +156,17 @@ Result<uint64_t> clear_piece(Files& files, Inode& inode, Range piece)
         return used;
     piece.first_block = used;
     CW_TRY(wait_for_flush(files, inode));
+    bool splits = false;
+    {
+        MutexLock lock(inode.mutex);
+        CW_ASSIGN(splits, splits_extent(files.store, inode, piece));
+    }
     Operation operation(files.store);
-    CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceItems + kFrameBlocksMax + kMoreItems, 0,
-                           kPieceBlocks));
+    CW_TRY(operation.begin(splits ? Operation::Kind::kGrow : Operation::Kind::kShrink,
+                           kPieceItems + kFrameBlocksMax + kMoreItems, 0, kPieceBlocks));
     MutexLock lock(inode.mutex);
-    if (!inode.flushing.empty())
+    CW_ASSIGN(const bool splits_now, splits_extent(files.store, inode, piece));
+    if (!inode.flushing.empty() || splits_now != splits)
         return Err::kBusy;
     std::vector<FileExtent> extents;
     CW_TRY(find_extents(files.store.items, files.store.items.view(), inode.number, piece.first_block,

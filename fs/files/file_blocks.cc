@@ -60,20 +60,9 @@ Status clear_blocks(Files& files, Operation& operation, Inode& inode, uint64_t f
     return {};
 }
 
-namespace {
-
-// To compress takes processors, which would do nothing until half of what may be dirty is there.
-bool wants_flush(const Store& store)
-{
-    return store.ledger.wants_flush() ||
-           (store.live.compression.load().on && store.ledger.dirty_blocks() >= 2 * kFlushWindowBlocks);
-}
-
-}  // namespace
-
 Status wait_for_dirty_room(Store& store)
 {
-    if (wants_flush(store))
+    if (store.wants_flush())
         ask_for_flush(store);
     if (!store.ledger.dirty_full())
         return {};

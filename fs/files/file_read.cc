@@ -55,8 +55,13 @@ std::vector<BlockRange> copy_from_memory(Inode& inode, const BlockRange& range)
     return gaps;
 }
 
-// A request reads no more of frames than that at a time: of many frames it may want two blocks each.
-constexpr size_t kFrameBytesMax = 4 * kMiB;
+// A request reads no more of frames than that at a time: of many frames it may want two blocks each. Every
+// serving thread may do so.
+size_t frame_bytes_max(const Store& store)
+{
+    constexpr uint64_t kLeast = 128 * kKiB, kMost = 4 * kMiB;
+    return std::clamp(store.options.memory_bytes / 1024, kLeast, kMost);
+}
 
 // What of a range is stored.
 struct StoredRange {
@@ -102,7 +107,7 @@ Status find_pieces(Store& store, const View& view, InodeNumber inode, const std:
         CW_TRY(find_extents(store.items, view, inode, gap.first_block, gap.block_count, extents));
         place_extents(extents, gap, stored);
     }
-    if (stored.frames.stored_bytes() > kFrameBytesMax)
+    if (stored.frames.stored_bytes() > frame_bytes_max(store))
         return Err::kTooBig;
     CW_TRY(stored.frames.find(store, view));
     return find_physical(store, view, stored.pieces);

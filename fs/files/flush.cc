@@ -129,19 +129,22 @@ void reserve_inline(Files& files, FlushBatch& batch)
         return;
     // Half of what groups are planned ahead for is for others. Nodes are half full at least; with those above
     // them and what goes along an item takes less than four times its bytes.
+    const uint64_t in_memory = batch.transaction->items.byte_count();
     const uint64_t room = lasting_room(store, kGroupMetadata);
     const uint64_t left = metadata_ahead(store, kGroupMetadata) / 2;
     const uint64_t room_bytes = (room - std::min(room, left)) * kBlockBytes / 4;
     // Items are in memory until the commit, beside dirty data.
-    const uint64_t memory_bytes = store.options.dirty_bytes_max / 8;
-    const uint64_t in_memory = std::min(memory_bytes, batch.transaction->items.byte_count());
-    const uint64_t bytes = std::min(
-        {batch.small_files * (kInlineItemBytes + kInlineBytesMax), room_bytes, memory_bytes - in_memory});
-    auto reserved = std::make_unique<ChangeReservation>(files.store.ledger);
-    if (bytes == 0 || !reserved->take({.bytes = bytes}, Leave::kReserve))
+    const uint64_t most = std::min(room_bytes, store.options.dirty_bytes_max / 8);
+    constexpr uint64_t kItemBytesMax = kInlineItemBytes + kInlineBytesMax;
+    for (uint64_t bytes = std::min(batch.small_files * kItemBytesMax, most - std::min(most, in_memory));
+         bytes >= kItemBytesMax; bytes /= 2) {
+        auto reserved = std::make_unique<ChangeReservation>(files.store.ledger);
+        if (!reserved->take({.bytes = bytes}, Leave::kReserve))
+            continue;
+        batch.inline_room = std::move(reserved);
+        batch.inline_bytes = bytes;
         return;
-    batch.inline_room = std::move(reserved);
-    batch.inline_bytes = bytes;
+    }
 }
 
 Status adjust_data_blocks(Store& store, Transaction& transaction, const View& view, Inode& inode,

@@ -112,7 +112,7 @@ void FlushStream::add_chunk(Window& window)
     part.first_slice = first_slice;
     part.slice_count = window.slices.size() - first_slice;
     const bool whole_file = begin == 0 && block >= first.file_end;
-    if (first.compress && (whole_file || block - begin > 1)) {
+    if (first.compress && (block - begin > 1 || (whole_file && inline_bytes_ > 0))) {
         add_frame(window, part);
         part.frame->whole_file = whole_file;
     }

@@ -24,6 +24,8 @@ struct LastBlock {
     explicit LastBlock(Store& store) : reservation(store) { }
 
     bool wanted = false;  // it is stored, and was not at hand
+    bool returns =
+        false;  // its place is free when it is written anew; not that of a frame of which a part stays
     AlignedBuffer content{kBlockBytes};
     // Of the inode's extents when `content` was read; never that of extents that stand still when it was not.
     static constexpr uint64_t kUnknown = UINT64_MAX;
@@ -74,7 +76,7 @@ Result<uint64_t> piece_start(Store& store, const View& view, InodeNumber inode, 
 }
 
 // Where the block is that the new end falls into.
-enum class Tail : uint8_t { kNowhere, kDirty, kStored };
+enum class Tail : uint8_t { kNowhere, kDirty, kStored, kInFrame };
 
 // Requires inode.mutex, and that nothing is being flushed.
 Result<Tail> find_tail(Store& store, Inode& inode, uint64_t new_size)
@@ -87,7 +89,11 @@ Result<Tail> find_tail(Store& store, Inode& inode, uint64_t new_size)
         return Tail::kDirty;
     std::vector<FileExtent> extents;
     CW_TRY(find_extents(store.items, store.items.view(), inode.number, block, 1, extents));
-    return !extents.empty() && extents.front().kind == ExtentKind::kData ? Tail::kStored : Tail::kNowhere;
+    if (extents.empty() || extents.front().kind != ExtentKind::kData)
+        return Tail::kNowhere;
+    const FileExtent& extent = extents.front();
+    return extent.compressed() && (extent.is_inline() || extent.frame_start() < block) ? Tail::kInFrame
+                                                                                       : Tail::kStored;
 }
 
 // Zeroes the block behind the new end. Requires inode.mutex; of a stored block, that its content is at hand.
@@ -99,7 +105,7 @@ void zero_tail(Files& files, const Ref<Inode>& inode, uint64_t new_size, Tail ta
     if (tail == Tail::kDirty) {
         std::memset(inode->dirty.find(block) + keep, 0, kBlockBytes - keep);
         files.tracker.note_blocks(*inode, block, 1);
-    } else if (tail == Tail::kStored) {
+    } else if (tail != Tail::kNowhere) {
         DirtyExtent extent{make_ref<SharedBuffer>(size_t{kBlockBytes}), 0, 1};
         std::memcpy(extent.block(0), last.content.data(), keep);
         std::memset(extent.block(0) + keep, 0, kBlockBytes - keep);
@@ -126,7 +132,8 @@ Result<Progress> resize_piece(Files& files, const Ref<Inode>& inode, uint64_t ne
         // All that may fail comes before the first change.
         const uint64_t floor = divide_up(new_size, kBlockBytes);
         CW_ASSIGN(const Tail tail, find_tail(files.store, *inode, new_size));
-        last.wanted = tail == Tail::kStored;
+        last.wanted = tail == Tail::kStored || tail == Tail::kInFrame;
+        last.returns = tail == Tail::kStored;
         if (last.wanted && last.version != inode->extent_version)
             return Progress::kMore;
         const uint64_t end = cut.of(*inode);
@@ -146,7 +153,7 @@ Result<Progress> resize_piece(Files& files, const Ref<Inode>& inode, uint64_t ne
     return size == new_size ? Progress::kDone : Progress::kMore;
 }
 
-// Shrinking may not fail for want of space: the old block returns with the next commit. No locks held.
+// Shrinking may not fail for want of space where the old block returns with the next commit. No locks held.
 Status read_last_block(Store& store, Inode& inode, uint64_t block, LastBlock& last)
 {
     {
@@ -154,7 +161,9 @@ Status read_last_block(Store& store, Inode& inode, uint64_t block, LastBlock& la
         last.version = inode.extent_version;
     }
     CW_TRY(read_file_blocks(store, inode, block, 1, last.content.data()));
-    return last.reservation.blocks() > 0 ? Status() : last.reservation.get_anyway(1);
+    if (last.reservation.blocks() > 0)
+        return {};
+    return last.returns ? last.reservation.get_anyway(1) : last.reservation.get(1);
 }
 
 class Truncation final : public LongChange {

@@ -42,7 +42,7 @@ Result<Progress> erase_items(Names& names, Operation& operation, Inode& inode, U
         if (scan.key().type == static_cast<uint8_t>(ItemType::kExtent)) {
             CW_ASSIGN(FileExtent extent, decode_extent(scan.key().offset / kBlockBytes, scan.value()));
             CW_TRY(editor.unmap(extent.file_block, extent.block_count, removed));
-            count += extent.compressed() ? extent.frame.size() - 1 : 0;
+            count += std::max<size_t>(1, extent.frame.size()) - 1;
         }
         names.removed_bytes += scan.value().size();
         operation.erase(scan.key());

@@ -90,6 +90,14 @@ struct Store {
     // (FlushHost::commit_checksums). Null while there are none. Commit thread.
     Ref<Transaction> in_place;
 
+    // Writers should ask for a flush. One that compresses begins early: processors would do nothing until
+    // half of what may be dirty is there.
+    [[nodiscard]] bool wants_flush() const
+    {
+        return ledger.wants_flush() ||
+               (live.compression.load().on && ledger.dirty_blocks() >= 2 * kFlushWindowBlocks);
+    }
+
     // What its records of the fsync log, and its commit, are numbered by: Superblock::tree_commits.
     [[nodiscard]] Generation commit_number(TransactionId transaction) const
     {

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "tests/filesystem/check_content.h"
+#include "tests/filesystem/volume_contents.h"
 #include "tests/support/bytes.h"
 
 using namespace cowraid;
@@ -32,6 +33,7 @@ public:
     }
 
     [[nodiscard]] uint64_t blocks() const { return writes_.size(); }
+    [[nodiscard]] InodeNumber inode() const { return inode_; }
 
     // Writes `count` blocks once more; counts them when they were taken.
     Err write(uint64_t first, uint64_t count = 1)
@@ -335,6 +337,107 @@ TEST_CASE("full: tails that are cut off anew have a place where no space is left
         REQUIRE(*read == content.size() - 1);
         REQUIRE(std::equal(got.begin(), got.end() - 1, content.begin()));
     }
+    REQUIRE(volume.unmount().ok());
+    REQUIRE_CLEAN(Image::copy_of(volume).check());
+}
+
+TEST_CASE("full: tails cut off compressed files find a place or are refused, and the volume goes on")
+{
+    constexpr uint64_t kFiles = 1200;
+    SimVolume volume({5, 112 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, kDefaultChunkBytes});
+    MountOptions options = manual_options();
+    options.compression = {.on = true, .level = 1};
+    make_and_mount(volume, options);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    // Half of them in nodes, half in a frame that stays when its end is cut off.
+    std::vector<std::byte> content(8 * kBlockBytes);
+    std::vector<InodeNumber> files;
+    for (uint64_t i = 0; i < kFiles; ++i) {
+        const Result<Attributes> made =
+            fs.names.make_node(kRoot, "f" + std::to_string(i), S_IFREG | 0644, 0, {});
+        REQUIRE(made.ok());
+        fill_text(prng, content);
+        const size_t bytes = i % 2 == 0 ? 2 * kBlockBytes : content.size();
+        REQUIRE(fs.files.write(made->inode, 0, std::span(content).first(bytes), {}, {}).ok());
+        files.push_back(made->inode);
+    }
+    commit(volume);
+    CountedFile big(volume, "big", volume.fs().statistics().available_blocks);
+    REQUIRE(fs.names.set_flags(big.inode(), kInodeNoCompress, kInodeNoCompress, {}).ok());
+    uint64_t block = 0;
+    while (block + 64 <= big.blocks() && big.write(block, 64) == Err::kOk)
+        block += 64;
+    while (block < big.blocks() && big.write(block) == Err::kOk)
+        ++block;
+    CHECK(volume.fs().statistics().available_blocks == 0);
+    const auto cut_all = [&](uint64_t less) {
+        uint64_t refused = 0;
+        for (size_t i = 0; i < files.size(); ++i) {
+            SetAttributes change;
+            change.size_bytes = (i % 2 == 0 ? 2 * kBlockBytes : content.size()) - less;
+            const Result<Attributes> cut = fs.names.set_attributes(files[i], change, {});
+            REQUIRE((cut.ok() || cut.err() == Err::kNoSpace));
+            refused += cut.ok() ? 0 : 1;
+        }
+        return refused;
+    };
+    CHECK(cut_all(1) > kFiles / 2);
+    commit(volume);
+    REQUIRE(fs.store.service.writing());
+    SetAttributes empty;
+    empty.size_bytes = 0;
+    REQUIRE(fs.names.set_attributes(big.inode(), empty, {}).ok());
+    commit(volume);
+    commit(volume);
+    CHECK(cut_all(2) == 0);
+    REQUIRE(volume.unmount().ok());
+    REQUIRE_CLEAN(Image::copy_of(volume).check());
+}
+
+TEST_CASE("full: holes in the middle of extents are refused where there is no room for nodes")
+{
+    constexpr uint64_t kFiles = 40, kBlocks = 512;
+    SimVolume volume({4, 112 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, kDefaultChunkBytes});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    std::vector<std::byte> content(kBlocks * kBlockBytes);
+    prng.fill(content.data(), content.size());
+    std::vector<InodeNumber> files;
+    for (uint64_t i = 0; i < kFiles; ++i) {
+        const Result<Attributes> made =
+            fs.names.make_node(kRoot, "f" + std::to_string(i), S_IFREG | 0644, 0, {});
+        REQUIRE(made.ok());
+        REQUIRE(fs.files.write(made->inode, 0, content, {}, {}).ok());
+        files.push_back(made->inode);
+    }
+    commit(volume);
+    CountedFile big(volume, "big", volume.fs().statistics().available_blocks);
+    for (uint64_t block = 0; block + 64 <= big.blocks() && big.write(block, 64) == Err::kOk;)
+        block += 64;
+    fill_metadata(volume, 2);
+    uint64_t refused = 0;
+    for (uint64_t block = 1; block < kBlocks; block += 2)
+        for (const InodeNumber file : files) {
+            const Status punched = fs.files.allocate_range(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                                           block * kBlockBytes, kBlockBytes);
+            REQUIRE((punched.ok() || punched.err() == Err::kNoSpace));
+            refused += punched.ok() ? 0 : 1;
+        }
+    CHECK(refused > 0);
+    commit(volume);
+    REQUIRE(fs.store.service.writing());
+    for (uint64_t i = 0; i < kFiles; ++i)
+        REQUIRE(fs.names.unlink(kRoot, "f" + std::to_string(i)).ok());
+    for (uint64_t number = 0; fs.names.unlink(kRoot, "x" + std::to_string(number)).ok(); ++number)
+        if (number % 64 == 0)
+            commit(volume);
+    REQUIRE(volume.unmount().ok());  // which forgets them
+    mount(volume, manual_options());
+    for (int commits = 0; commits < 8; ++commits)
+        commit(volume);
+    write_file(volume.fs(), "again", content);
     REQUIRE(volume.unmount().ok());
     REQUIRE_CLEAN(Image::copy_of(volume).check());
 }

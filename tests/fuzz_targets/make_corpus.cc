@@ -166,7 +166,7 @@ FileExtent sample_frame()
 
 FileExtent sample_inline()
 {
-    FileExtent extent{.file_block = 70, .block_count = 9, .generation = {4}};
+    FileExtent extent{.file_block = 6, .block_count = 9, .generation = {4}};
     extent.compression = Compression::kZstdInline;
     extent.offset_blocks = 6;
     extent.inline_frame.assign(50, std::byte{5});
@@ -231,7 +231,7 @@ void make_items(const std::string& folder)
     save(Structure::kSpace, kMiB, 0, encode_space_window(space, {4}));
     save(Structure::kPrinted, 0, 0, sample_inode());
     save(Structure::kExtent, 300, 70, encode_extent(sample_frame()));
-    save(Structure::kExtent, 300, 70, encode_extent(sample_inline()));
+    save(Structure::kExtent, 300, 6, encode_extent(sample_inline()));
 }
 
 void add_block(Seed& seed, uint8_t place, uint8_t fit, Bytes block)

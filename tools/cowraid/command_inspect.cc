@@ -7,6 +7,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/out_of_memory.h"
 #include "base/print.h"
 #include "control/extents_json.h"
 #include "control/volume_json.h"
@@ -347,6 +348,7 @@ int command_dump_tree(int argc, char** argv, CommandOptions common)
         print_error(kProgram, arguments.common.format, Err::kInvalid, "name a volume");
         return kExitUsage;
     }
+    (void)limit_memory(usual_memory_bytes(), "cowraid check says whether the volume is damaged");
     std::string why;
     const Status status = dump_volume(arguments, why);
     return status.ok() ? kExitOk : command_failed(arguments.common, status.err(), why);

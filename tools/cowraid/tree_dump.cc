@@ -3,6 +3,7 @@
 
 #include <cinttypes>
 #include <cstring>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -95,6 +96,7 @@ private:
     FILE* const out_;
     bool first_tree_ = true, first_node_ = true, root_torn_ = false;
     uint64_t unreadable_ = 0;
+    std::set<VolumeAddress> seen_;  // nodes of the tree at hand
 };
 
 void TreeDump::begin(Generation commit)
@@ -121,6 +123,7 @@ void TreeDump::end()
 
 void TreeDump::tree(const char* name, const TreeRoot& root)
 {
+    seen_.clear();
     if (json()) {
         Json head = json_make_object();
         json_put_text(head.get(), "name", name);
@@ -220,6 +223,11 @@ void TreeDump::node(uint64_t tree_id, const BlockRef& ref, int level, uint32_t d
         print_unreadable(tree_id, ref, parsed.ok() ? "too deep" : err_text(parsed.err()));
         return;
     }
+    // In a crafted one many children may be the same node.
+    if (!seen_.insert(ref.address).second) {
+        print_unreadable(tree_id, ref, "met before");
+        return;
+    }
     const Node& here = **parsed;
     print_node(tree_id, ref, here);
     for (uint32_t index = 0; index < here.item_count() && !here.is_leaf(); ++index)
@@ -229,8 +237,9 @@ void TreeDump::node(uint64_t tree_id, const BlockRef& ref, int level, uint32_t d
 void TreeDump::find_trees(const BlockRef& ref, int level, uint32_t depth, std::vector<TreeRoot>& trees)
 {
     const Result<Ref<const Node>> parsed = read(kRootTree, ref, level);
-    root_torn_ = root_torn_ || !parsed.ok() || depth > kLevelsMax;
-    if (!parsed.ok() || depth > kLevelsMax)
+    const bool good = parsed.ok() && depth <= kLevelsMax && seen_.insert(ref.address).second;
+    root_torn_ = root_torn_ || !good;
+    if (!good)
         return;
     const Node& here = **parsed;
     for (uint32_t index = 0; index < here.item_count(); ++index) {
@@ -247,6 +256,7 @@ std::vector<TreeRoot> TreeDump::named_trees(const TreeRoot& root)
     std::vector<TreeRoot> trees = {root};
     if (root.root.address.valid())
         find_trees(root.root, -1, 0, trees);
+    seen_.clear();
     return trees;
 }
 
