@@ -82,7 +82,7 @@ run_pytest() {
 }
 
 check_style() {
-    scripts/style --report || return 1
+    scripts/style --report --alone-share 3 || return 1
     passed=$((passed + 1))
 }
 

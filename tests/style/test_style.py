@@ -410,6 +410,20 @@ class Programs(unittest.TestCase):
             subprocess.run(["git", "init", "-q", tree.root], check=True)
             self.assertEqual(list_files(tree.root), [".gitignore", "base/a.h"])
 
+    def test_a_share_of_the_files_is_another_one_for_each_commit(self):
+        paths = [f"fs/{number}.h" for number in range(300)]
+        shares = []
+        with Tree(self.GOOD) as tree:
+            self.assertEqual(style_tools.share_of(tree.root, paths, 1), paths)
+            git = ["git", "-C", tree.root, "-c", "user.name=n", "-c", "user.email=n@example.org"]
+            subprocess.run(["git", "init", "-q", tree.root], check=True)
+            for number in range(12):
+                subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", str(number)], check=True)
+                shares.append(style_tools.share_of(tree.root, paths, 3))
+                self.assertEqual(style_tools.share_of(tree.root, paths, 3), shares[-1])
+        self.assertTrue(all(50 < len(share) < 150 for share in shares))
+        self.assertGreater(len({path for share in shares for path in share}), 280)
+
 
 if __name__ == "__main__":
     unittest.main()
