@@ -130,7 +130,11 @@ void Actor::resize()
     FileContent after = model().at(inode).content;
     after.resize(*change.size_bytes);
     const Err got = finish(fs().names.begin_set_attributes(inode, change, caller));
-    finish_steps("truncate", {inode, std::move(after), caller.cleared_mode_bits}, got, Growth::kNone);
+    // The rest of the frame that the new end is in may stay.
+    const bool cuts_frame =
+        world_.compresses && *change.size_bytes < size && *change.size_bytes % kBlockBytes != 0;
+    finish_steps("truncate", {inode, std::move(after), caller.cleared_mode_bits}, got,
+                 cuts_frame ? Growth::kSome : Growth::kNone);
     if (world_.failed() || world_.power_lost())
         return;
     world_.events.add(Event::kTruncate);
