@@ -27,22 +27,14 @@ Status add_extent(Filesystem& filesystem, const View& view, const FileExtent& ex
 {
     const uint64_t offset = extent.file_block * kBlockBytes;
     const uint64_t bytes = uint64_t{extent.block_count} * kBlockBytes;
-    if (extent.kind == ExtentKind::kReserved) {
+    const bool reserved = extent.kind == ExtentKind::kReserved;
+    if (reserved || extent.is_inline()) {
         out.extents.push_back({.offset = offset,
                                .bytes = bytes,
-                               .stored_bytes = bytes,
-                               .reserved = true,
-                               .logical = {},
-                               .physical = {},
-                               .places = {}});
-        return {};
-    }
-    if (extent.is_inline()) {
-        out.extents.push_back({.offset = offset,
-                               .bytes = bytes,
-                               .stored_bytes = extent.inline_frame.size(),
-                               .compressed = true,
-                               .inline_frame = true,
+                               .stored_bytes = reserved ? bytes : extent.inline_frame.size(),
+                               .reserved = reserved,
+                               .compressed = extent.is_inline(),
+                               .inline_frame = extent.is_inline(),
                                .logical = {},
                                .physical = {},
                                .places = {}});

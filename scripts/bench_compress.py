@@ -5,8 +5,8 @@
 Every round writes each kind of data to a fresh filesystem of each side: a source tree file by file, the same
 tree as one archive, logs, and random bytes. The clock stops when all is durable. Ratios are bytes of files
 by bytes of data blocks, and by these with nodes, which hold small files on both sides; parity and copies are
-not counted. Random bytes are also written without compression, to see what
-looking at them costs. Run as root on an otherwise idle machine.
+not counted. Random bytes are also written without compression, to see what looking at them costs. Run as root
+on an otherwise idle machine.
 
     scripts/bench_compress.py [--build build-release] [--profile raid5] [--levels 1 3] [--rounds 3] [KIND...]
 """

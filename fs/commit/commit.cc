@@ -37,9 +37,7 @@ bool nothing_changed(Store& store)
 PendingChanges changes_of(const ClosedTransaction& closed)
 {
     PendingChanges changes = changes_in(*closed.transaction);
-    changes.data_blocks = closed.batch.block_count;
-    changes.data_runs = static_cast<uint64_t>(closed.batch.runs.all);
-    changes.front_runs = static_cast<uint64_t>(closed.batch.runs.front);
+    changes += changes_of_data(closed.batch.block_count, closed.batch.runs);
     return changes;
 }
 

@@ -137,12 +137,10 @@ Result<uint64_t> next_used_block(Store& store, Inode& inode, uint64_t block)
     return std::max(next, block);
 }
 
-// Whether the range lies inside an extent, so that two are left of it: an item more. Requires inode.mutex.
-Result<bool> splits_extent(Store& store, const Inode& inode, const Range& range)
+// Whether the range lies inside one extent, so that two are left of it: an item more. `extents`: the first of
+// those that overlap with it, at least.
+bool splits_extent(const std::vector<FileExtent>& extents, const Range& range)
 {
-    std::vector<FileExtent> extents;
-    CW_TRY(find_extents(store.items, store.items.view(), inode.number, range.first_block,
-                        range.end_block - range.first_block, extents, 1));
     return !extents.empty() && extents.front().file_block < range.first_block &&
            extents.front().end() > range.end_block;
 }
@@ -156,21 +154,26 @@ Result<uint64_t> clear_piece(Files& files, Inode& inode, Range piece)
         return used;
     piece.first_block = used;
     CW_TRY(wait_for_flush(files, inode));
-    bool splits = false;
+    std::vector<FileExtent> extents;
+    const auto find = [&](size_t most) {
+        inode.mutex.assert_held();
+        return find_extents(files.store.items, files.store.items.view(), inode.number, piece.first_block,
+                            piece.end_block - piece.first_block, extents, most);
+    };
     {
         MutexLock lock(inode.mutex);
-        CW_ASSIGN(splits, splits_extent(files.store, inode, piece));
+        CW_TRY(find(1));
     }
+    const bool splits = splits_extent(extents, piece);
     Operation operation(files.store);
     CW_TRY(operation.begin(splits ? Operation::Kind::kGrow : Operation::Kind::kShrink,
                            kPieceItems + kFrameBlocksMax + kMoreItems, 0, kPieceBlocks));
     MutexLock lock(inode.mutex);
-    CW_ASSIGN(const bool splits_now, splits_extent(files.store, inode, piece));
-    if (!inode.flushing.empty() || splits_now != splits)
+    if (!inode.flushing.empty())
         return Err::kBusy;
-    std::vector<FileExtent> extents;
-    CW_TRY(find_extents(files.store.items, files.store.items.view(), inode.number, piece.first_block,
-                        piece.end_block - piece.first_block, extents));
+    CW_TRY(find(SIZE_MAX));
+    if (splits_extent(extents, piece) != splits)
+        return Err::kBusy;
     size_t runs = 0;
     for (const FileExtent& extent : extents) {
         if (runs >= kPieceItems && extent.file_block > piece.first_block) {

@@ -24,8 +24,8 @@ struct LastBlock {
     explicit LastBlock(Store& store) : reservation(store) { }
 
     bool wanted = false;  // it is stored, and was not at hand
-    bool returns =
-        false;  // its place is free when it is written anew; not that of a frame of which a part stays
+    // Its place is free once it is written anew: not that of a frame of which a part stays.
+    bool returns = false;
     AlignedBuffer content{kBlockBytes};
     // Of the inode's extents when `content` was read; never that of extents that stand still when it was not.
     static constexpr uint64_t kUnknown = UINT64_MAX;

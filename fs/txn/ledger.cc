@@ -55,6 +55,13 @@ PendingChanges changes_of_left(uint64_t item_count)
     return {.freed_runs = leaves, .checksum_windows = leaves};
 }
 
+PendingChanges changes_of_data(uint64_t blocks, DirtyRuns runs)
+{
+    return {.data_blocks = blocks,
+            .data_runs = static_cast<uint64_t>(runs.all),
+            .front_runs = static_cast<uint64_t>(runs.front)};
+}
+
 PendingChanges changes_in(const Transaction& transaction)
 {
     const uint64_t remapped = transaction.moved_to.window_count() + transaction.moved_from.window_count();
@@ -272,9 +279,7 @@ bool Ledger::fits(const PendingChanges& own, Leave leave) const
 {
     PendingChanges pending = own;
     pending += reserved_changes_;
-    pending += {.data_blocks = dirty_blocks(),
-                .data_runs = static_cast<uint64_t>(dirty_runs_.all),
-                .front_runs = static_cast<uint64_t>(dirty_runs_.front)};
+    pending += changes_of_data(dirty_blocks(), dirty_runs_);
     for (const Ref<Transaction>* transaction : {&open_, &committing_})
         if (*transaction)
             pending += changes_in(**transaction);

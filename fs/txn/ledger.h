@@ -41,6 +41,8 @@ struct LedgerChange {
 PendingChanges changes_of_items(uint32_t item_count);
 // What erasing so many items of the checksum or free-space tree takes that are neighbours.
 PendingChanges changes_of_left(uint64_t item_count);
+// What so much dirty data, which has no items yet, will take.
+PendingChanges changes_of_data(uint64_t blocks, DirtyRuns runs);
 // What is in one transaction; its dirty data is not.
 PendingChanges changes_in(const Transaction& transaction);
 

@@ -26,7 +26,6 @@ struct DirtyRuns {
 
     DirtyRuns operator+(const DirtyRuns& other) const { return {all + other.all, front + other.front}; }
     DirtyRuns operator-(const DirtyRuns& other) const { return {all - other.all, front - other.front}; }
-    bool operator==(const DirtyRuns&) const = default;
 };
 
 // What a commit has to record.

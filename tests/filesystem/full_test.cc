@@ -35,6 +35,16 @@ public:
     [[nodiscard]] uint64_t blocks() const { return writes_.size(); }
     [[nodiscard]] InodeNumber inode() const { return inode_; }
 
+    // As far as there is room.
+    void fill()
+    {
+        uint64_t block = 0;
+        while (block + 64 <= blocks() && write(block, 64) == Err::kOk)
+            block += 64;
+        while (block < blocks() && write(block) == Err::kOk)
+            ++block;
+    }
+
     // Writes `count` blocks once more; counts them when they were taken.
     Err write(uint64_t first, uint64_t count = 1)
     {
@@ -82,6 +92,15 @@ void commit(SimVolume& volume)
 {
     const Status status = volume.fs().step(true);
     REQUIRE_MESSAGE(status.ok(), err_text(status.err()));
+}
+
+// The caller's lookup reference is kept until the mount ends.
+InodeNumber make_file(Filesystem& fs, const std::string& name, std::span<const std::byte> content)
+{
+    const Result<Attributes> made = fs.names.make_node(kRoot, name, S_IFREG | 0644, 0, {});
+    REQUIRE(made.ok());
+    REQUIRE(fs.files.write(made->inode, 0, content, {}, {}).ok());
+    return made->inode;
 }
 
 // Share of the metadata groups that is used.
@@ -309,20 +328,11 @@ TEST_CASE("full: tails that are cut off anew have a place where no space is left
     Filesystem& fs = volume.fs();
     const std::vector<std::byte> content(2 * kBlockBytes, std::byte{7});
     std::vector<InodeNumber> files;
-    for (uint64_t i = 0; i < kFiles; ++i) {
-        const Result<Attributes> made =
-            fs.names.make_node(kRoot, "f" + std::to_string(i), S_IFREG | 0644, 0, {});
-        REQUIRE(made.ok());
-        REQUIRE(fs.files.write(made->inode, 0, content, {}, {}).ok());
-        files.push_back(made->inode);
-    }
+    for (uint64_t i = 0; i < kFiles; ++i)
+        files.push_back(make_file(fs, "f" + std::to_string(i), content));
     commit(volume);
     CountedFile big(volume, "big", volume.fs().statistics().available_blocks);
-    uint64_t block = 0;
-    while (block + 64 <= big.blocks() && big.write(block, 64) == Err::kOk)
-        block += 64;
-    while (block < big.blocks() && big.write(block) == Err::kOk)
-        ++block;
+    big.fill();
     CHECK(volume.fs().statistics().available_blocks == 0);
     for (const InodeNumber file : files) {
         SetAttributes change;
@@ -354,22 +364,14 @@ TEST_CASE("full: tails cut off compressed files find a place or are refused, and
     std::vector<std::byte> content(8 * kBlockBytes);
     std::vector<InodeNumber> files;
     for (uint64_t i = 0; i < kFiles; ++i) {
-        const Result<Attributes> made =
-            fs.names.make_node(kRoot, "f" + std::to_string(i), S_IFREG | 0644, 0, {});
-        REQUIRE(made.ok());
         fill_text(prng, content);
         const size_t bytes = i % 2 == 0 ? 2 * kBlockBytes : content.size();
-        REQUIRE(fs.files.write(made->inode, 0, std::span(content).first(bytes), {}, {}).ok());
-        files.push_back(made->inode);
+        files.push_back(make_file(fs, "f" + std::to_string(i), std::span(content).first(bytes)));
     }
     commit(volume);
     CountedFile big(volume, "big", volume.fs().statistics().available_blocks);
     REQUIRE(fs.names.set_flags(big.inode(), kInodeNoCompress, kInodeNoCompress, {}).ok());
-    uint64_t block = 0;
-    while (block + 64 <= big.blocks() && big.write(block, 64) == Err::kOk)
-        block += 64;
-    while (block < big.blocks() && big.write(block) == Err::kOk)
-        ++block;
+    big.fill();
     CHECK(volume.fs().statistics().available_blocks == 0);
     const auto cut_all = [&](uint64_t less) {
         uint64_t refused = 0;
@@ -405,13 +407,8 @@ TEST_CASE("full: holes in the middle of extents are refused where there is no ro
     std::vector<std::byte> content(kBlocks * kBlockBytes);
     prng.fill(content.data(), content.size());
     std::vector<InodeNumber> files;
-    for (uint64_t i = 0; i < kFiles; ++i) {
-        const Result<Attributes> made =
-            fs.names.make_node(kRoot, "f" + std::to_string(i), S_IFREG | 0644, 0, {});
-        REQUIRE(made.ok());
-        REQUIRE(fs.files.write(made->inode, 0, content, {}, {}).ok());
-        files.push_back(made->inode);
-    }
+    for (uint64_t i = 0; i < kFiles; ++i)
+        files.push_back(make_file(fs, "f" + std::to_string(i), content));
     commit(volume);
     CountedFile big(volume, "big", volume.fs().statistics().available_blocks);
     for (uint64_t block = 0; block + 64 <= big.blocks() && big.write(block, 64) == Err::kOk;)

@@ -254,9 +254,9 @@ void TreeDump::find_trees(const BlockRef& ref, int level, uint32_t depth, std::v
 std::vector<TreeRoot> TreeDump::named_trees(const TreeRoot& root)
 {
     std::vector<TreeRoot> trees = {root};
+    seen_.clear();
     if (root.root.address.valid())
         find_trees(root.root, -1, 0, trees);
-    seen_.clear();
     return trees;
 }
 
