@@ -43,6 +43,12 @@ public:
 
     [[nodiscard]] uint64_t entry_count() const { return entry_count_.load(std::memory_order_relaxed); }
     [[nodiscard]] uint64_t byte_count() const { return byte_count_.load(std::memory_order_relaxed); }
+    // What it takes, about: its entries are nodes of maps.
+    [[nodiscard]] uint64_t memory_bytes() const
+    {
+        constexpr uint64_t kEntryBytes = 128;
+        return byte_count() + entry_count() * kEntryBytes;
+    }
 
 private:
     struct Entry {

@@ -132,6 +132,32 @@ Status Operation::admit(Kind kind)
     return {};
 }
 
+namespace {
+
+// Items are in memory until their commit, which takes some times as much again. As shares of what may be
+// dirty: from the first on a commit is asked for, from the second on changes wait for it.
+constexpr uint64_t kAskShare = 16;
+constexpr uint64_t kWaitShare = 8;
+
+bool takes_share(const Store& store, const Transaction& transaction, uint64_t share)
+{
+    return transaction.items.memory_bytes() >= store.options.dirty_bytes_max / share;
+}
+
+// As commit_until(), for room in memory, which every commit brings.
+Status wait_for_memory(Store& store)
+{
+    while (takes_share(store, *store.timeline.open(), kWaitShare)) {
+        CW_TRY(store.service.check_writable());
+        if (NoWait::active())
+            return Err::kWouldWait;
+        CW_TRY(force_commit(store));
+    }
+    return {};
+}
+
+}  // namespace
+
 void Operation::reserve_for(uint32_t item_count, uint64_t data_blocks, uint64_t freed_blocks)
 {
     reserved_ = changes_of_items(item_count);
@@ -158,6 +184,8 @@ Status Operation::enter() CW_NO_THREAD_SAFETY_ANALYSIS
 
 Status Operation::begin(Kind kind, uint32_t item_count, uint64_t data_blocks, uint64_t freed_blocks)
 {
+    if (kind != Kind::kMinor)
+        CW_TRY(wait_for_memory(store_));
     reserve_for(item_count, data_blocks, freed_blocks);
     CW_TRY(admit(kind));
     return enter();
@@ -188,10 +216,14 @@ void Operation::end() CW_NO_THREAD_SAFETY_ANALYSIS
 {
     if (transaction_ == nullptr)
         return;
-    transaction_ = nullptr;
     if (!settled_)
         settle({});
+    const bool asks =
+        takes_share(store_, *transaction_, kAskShare) && !transaction_->commit_asked.exchange(true);
+    transaction_ = nullptr;
     store_.gate.unlock_shared();
+    if (asks)
+        store_.commits.request_commit();
 }
 
 Operation::~Operation()

@@ -53,6 +53,8 @@ struct Transaction : RefCounted<Transaction> {
     std::atomic<uint64_t> compressed_file_blocks{0}, compressed_blocks{0};
     // Something in it needs a commit: items, data, or freed space.
     std::atomic<bool> dirty{false};
+    // Somebody has asked for its commit because of what it takes in memory (Operation::end).
+    std::atomic<bool> commit_asked{false};
     // Records of the fsync log can still tell all that happened in it since the last one. Set while the gate
     // is held exclusively, cleared for good by what no record can carry.
     std::atomic<bool> loggable{false};

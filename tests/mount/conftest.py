@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A volume on loop devices (or plain images), mounted by the built programs, cleaned up whatever happens."""
 
+import contextlib
 import json
 import os
 import random
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -136,17 +138,21 @@ class Volume:
     def is_mounted(self):
         return self.mount_count() > 0
 
+    def serving(self):
+        """Process ids of all programs that mount or serve the mount point."""
+        place, found = str(self.mount_point).encode(), []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                command = (entry / "cmdline").read_bytes().split(b"\0")
+                if place in command and b"mount.cowraid" in command[0] and runs(entry.name):
+                    found.append(int(entry.name))
+        return found
+
     def daemon(self):
         """Process id of the daemon that serves the mount."""
-        for entry in Path("/proc").iterdir():
-            try:
-                command = (entry / "cmdline").read_bytes().split(b"\0")
-            except (OSError, NotADirectoryError):
-                continue
-            if str(self.mount_point).encode() in command and b"mount.cowraid" in command[0] and \
-                    runs(entry.name):
-                return int(entry.name)
-        raise AssertionError("no daemon found")
+        serving = self.serving()
+        assert serving, "no daemon found"
+        return serving[0]
 
     def kill(self):
         process = self.daemon()
@@ -204,19 +210,28 @@ class Volume:
         os.sync()
         Path("/proc/sys/vm/drop_caches").write_text("3\n", encoding="ascii")
 
-    def destroy(self):
-        try:
-            os.kill(self.daemon(), 9)
-        except (AssertionError, ProcessLookupError):
-            pass
-        for _ in range(self.mount_count()):
+    def take_down(self):
+        """One try; whether nothing is left that could mount, and no mount."""
+        serving = self.serving()
+        for process in serving:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        mounts = self.mount_count()
+        for _ in range(mounts):
             run("umount", "-i", "-l", self.mount_point, check=False)
+        return not serving and mounts == 0
+
+    def destroy(self):
+        wait_for(self.take_down, pause=0.01,
+                 otherwise=lambda: f"left: {self.serving()}, {self.mount_count()} mounts")
         for index, device in enumerate(self.loops):
             if index not in self.hidden:
                 run("losetup", "-d", device, check=False)
         for file in self.member_files.values():
             file.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+        if self.mount_count() > 0:
+            warnings.warn(f"{self.mount_point} was mounted after it had been unmounted")
 
 
 def sanitized():

@@ -103,6 +103,30 @@ def test_many_writers_stay_within_it(make_volume):
     assert peak_mib(volume.daemon()) <= 192
 
 
+def test_large_attributes_stay_within_it(make_volume):
+    """Changes are in memory until their commit; who makes them faster than commits come waits for one."""
+    volume = make_volume(member_count=4, member_mib=65536, data="raid5", metadata="raid1")
+    volume.make()
+    volume.mount(options="mem=192M,commit=300")
+    files = [volume.mount_point / f"file{number}" for number in range(4)]
+    values = [os.urandom(60000) for _ in files]
+
+    def set_all(index):
+        files[index].touch()
+        for number in range(1000):
+            os.setxattr(files[index], f"user.{number}", number.to_bytes(4, "little") + values[index])
+
+    together([lambda i=i: set_all(i) for i in range(len(files))])
+    assert peak_mib(volume.daemon()) <= 192
+    volume.drop_caches()
+    for file, value in zip(files, values):
+        for number in range(1000):
+            assert os.getxattr(file, f"user.{number}") == number.to_bytes(4, "little") + value
+    assert peak_mib(volume.daemon()) <= 192
+    volume.unmount()
+    volume.check()
+
+
 class MemoryGroup:
     """A memory cgroup, of either version."""
 

@@ -2,8 +2,10 @@
 """Who waits for an operation learns that it does not go on; what the new device of a replacement is when it
 is away, and who must be told of new devices."""
 
+import contextlib
 import json
 import subprocess
+import sys
 import time
 
 import pytest
@@ -14,6 +16,15 @@ from test_redundancy import fill, verify
 from test_replace_in_service import replacement, start, wait_for_end
 
 NAME = "cowraid:waiting"
+
+READER = """
+import mmap, os, sys
+buffer, file = mmap.mmap(-1, 65536), os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
+while True:
+    for at in range(0, 400 << 20, 65536):
+        os.preadv(file, [buffer], at)
+    print("read", flush=True)
+"""
 
 
 @pytest.fixture
@@ -62,10 +73,24 @@ def test_waiting_ends_where_nothing_is_written_any_more(filled):
     assert wait_for_end(filled)["state"] == "finished"
 
 
+@contextlib.contextmanager
+def a_reader(volume):
+    """Somebody who reads all the time: what goes on in the background takes long."""
+    with subprocess.Popen([sys.executable, "-c", READER, volume.mount_point / "big"],
+                          stdout=subprocess.PIPE) as reader:
+        reader.stdout.readline()
+        try:
+            yield
+        finally:
+            reader.kill()
+
+
 def test_a_successor_that_is_away_degrades_nothing(filled):
     sums = fill(filled.mount_point, 1, file_count=40)
     target = filled.another(384)
-    start(filled, "2", target)
+    remount(filled, "background_share=1")
+    with a_reader(filled):
+        start(filled, "2", target)
     filled.unmount()
     filled.hide([4])
     said = filled.mount([NAME]).stderr
