@@ -134,26 +134,29 @@ Status Operation::admit(Kind kind)
 
 namespace {
 
-// Items are in memory until their commit, which takes some times as much again. As shares of what may be
-// dirty: from the first on a commit is asked for, from the second on changes wait for it.
-constexpr uint64_t kAskShare = 16;
-constexpr uint64_t kWaitShare = 8;
-
-bool takes_share(const Store& store, const Transaction& transaction, uint64_t share)
-{
-    return transaction.items.memory_bytes() >= store.options.dirty_bytes_max / share;
-}
-
 // As commit_until(), for room in memory, which every commit brings.
 Status wait_for_memory(Store& store)
 {
-    while (takes_share(store, *store.timeline.open(), kWaitShare)) {
+    while (store.timeline.memory() == Timeline::Memory::kTooMuch) {
         CW_TRY(store.service.check_writable());
         if (NoWait::active())
             return Err::kWouldWait;
         CW_TRY(force_commit(store));
     }
     return {};
+}
+
+// Items are in memory until their commit, which takes some times as much again: as shares of what may be
+// dirty. Inside the gate.
+Timeline::Memory memory_of(const Store& store, const Transaction& transaction)
+{
+    constexpr uint64_t kMuchShare = 16;
+    constexpr uint64_t kTooMuchShare = 8;
+    const uint64_t bytes = transaction.items.memory_bytes();
+    if (bytes < store.options.dirty_bytes_max / kMuchShare)
+        return Timeline::Memory::kLittle;
+    return bytes < store.options.dirty_bytes_max / kTooMuchShare ? Timeline::Memory::kMuch
+                                                                 : Timeline::Memory::kTooMuch;
 }
 
 }  // namespace
@@ -218,8 +221,8 @@ void Operation::end() CW_NO_THREAD_SAFETY_ANALYSIS
         return;
     if (!settled_)
         settle({});
-    const bool asks =
-        takes_share(store_, *transaction_, kAskShare) && !transaction_->commit_asked.exchange(true);
+    const Timeline::Memory memory = memory_of(store_, *transaction_);
+    const bool asks = memory != store_.timeline.memory() && store_.timeline.set_memory(memory) < memory;
     transaction_ = nullptr;
     store_.gate.unlock_shared();
     if (asks)

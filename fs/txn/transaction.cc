@@ -49,6 +49,7 @@ Ref<Transaction> Timeline::close_open()
     committing_ = open_;
     open_ = make_ref<Transaction>(TransactionId{committing_->id.value + 1});
     open_now_ = open_.get();
+    memory_ = Memory::kLittle;
     return committing_;
 }
 

@@ -53,8 +53,6 @@ struct Transaction : RefCounted<Transaction> {
     std::atomic<uint64_t> compressed_file_blocks{0}, compressed_blocks{0};
     // Something in it needs a commit: items, data, or freed space.
     std::atomic<bool> dirty{false};
-    // Somebody has asked for its commit because of what it takes in memory (Operation::end).
-    std::atomic<bool> commit_asked{false};
     // Records of the fsync log can still tell all that happened in it since the last one. Set while the gate
     // is held exclusively, cleared for good by what no record can carry.
     std::atomic<bool> loggable{false};
@@ -99,6 +97,12 @@ public:
     [[nodiscard]] Ref<Transaction> open() const;
     // The same for a holder of the operation gate, as long as that is held: without a lock.
     [[nodiscard]] Transaction& open_in_gate() const { return *open_now_.load(std::memory_order_acquire); }
+    // What the open transaction takes of memory (Operation::end). kLittle again with the next one. Without a
+    // lock; setting it is for a holder of the operation gate.
+    enum class Memory : uint8_t { kLittle, kMuch, kTooMuch };
+    [[nodiscard]] Memory memory() const { return memory_.load(std::memory_order_relaxed); }
+    // Returns what it was.
+    Memory set_memory(Memory memory) { return memory_.exchange(memory); }
     // Closes the open transaction: it becomes `committing`, a new one opens. Requires the operation gate
     // held exclusively and no commit under way.
     Ref<Transaction> close_open();
@@ -123,6 +127,7 @@ private:
     mutable Mutex mutex_{LockRank::kSnapshot};
     Ref<Transaction> open_ CW_GUARDED_BY(mutex_);
     std::atomic<Transaction*> open_now_;  // the same
+    std::atomic<Memory> memory_{Memory::kLittle};
     Ref<Transaction> committing_ CW_GUARDED_BY(mutex_);
     // Oldest first; the last is current. Older ones stay until their readers are gone.
     std::vector<Ref<const Committed>> committed_ CW_GUARDED_BY(mutex_);
