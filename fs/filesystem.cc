@@ -43,7 +43,9 @@ Status Filesystem::close()
 Status Filesystem::step(bool commit)
 {
     CW_TRY(committer.finish_removals());
-    return commit ? committer.commit() : committer.flush();
+    CW_TRY(commit ? committer.commit() : committer.flush());
+    committer.scrub.mend_freed();
+    return {};
 }
 
 Status Filesystem::confirm()

@@ -253,6 +253,7 @@ void* Background::commit_main(void* self)
                 malloc_release();
             committer.empty_groups.step();
             committer.discards.choose();
+            committer.scrub.note_commit();
             committed_us = clock_us();
             soon = committer.empty_groups.wants_commit();
         }
@@ -296,8 +297,10 @@ void* Background::scrub_main(void* self)
     Committer& committer = static_cast<Background*>(self)->committer_;
     prepare_thread("cowraid-scrub");
     yield_to_users();
-    while (committer.scrub.wait())
+    while (committer.scrub.wait()) {
+        committer.scrub.mend_freed();
         committer.scrub.step();
+    }
     return nullptr;
 }
 

@@ -134,7 +134,7 @@ Status TreeCommit::assign(CowTree& tree, Stream stream)
         const bool unread = between && read < ref.generation;
         CW_TRY(committer_.store.allocator.free_blocks(
             ref.address, kNodeBlocks, unread ? unread_frees(transaction_.id) : transaction_.id));
-        committer_.store.damage.forget(ref.address, kNodeBlocks);
+        note_freed(committer_.store, ref.address, kNodeBlocks, transaction_.id);
     }
     for (const VolumeAddress address : tree.take_released())
         CW_TRY(committer_.store.allocator.free_blocks(address, kNodeBlocks, transaction_.id));

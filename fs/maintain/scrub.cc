@@ -636,6 +636,8 @@ bool Scrub::wait()
 {
     MutexLock lock(mutex_);
     while (!stopped_) {
+        if (std::exchange(may_mend_, false))
+            return true;
         if (status_.state != ScrubState::kRunning || position_.done)
             changed_.wait(mutex_);
         else if (const uint64_t due = due_ms(), run = run_ms(); run < due)
@@ -644,6 +646,15 @@ bool Scrub::wait()
             return true;
     }
     return false;
+}
+
+void Scrub::note_commit()
+{
+    if (!store_.damage.awaits_mend())
+        return;
+    MutexLock lock(mutex_);
+    may_mend_ = true;
+    changed_.notify_all();
 }
 
 void Scrub::stop()

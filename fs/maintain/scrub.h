@@ -98,6 +98,12 @@ public:
     // One piece. False: nothing is to be done. Several at a time bring a scrub on: one reads while another
     // verifies. No locks held.
     bool step();
+    // Rows of blocks that were listed as lost and are freed by a commit: what else they hold lacks redundancy
+    // until they are written anew, or verified to be whole. The blocks are listed no more then. False: there
+    // are none, or it is stopped. No locks held.
+    bool mend_freed();
+    // There may be such rows: the threads look for them. After a commit.
+    void note_commit();
     // Of the threads that take the steps: waits for work, and as long as the limit says. False: stop().
     bool wait();
     void stop();  // the next mount, or allow(), goes on with a scrub that runs
@@ -191,6 +197,8 @@ private:
     [[nodiscard]] bool saw_all_nodes() const;
     [[nodiscard]] bool goes_on(uint64_t number) const;
     bool recheck_damage(const Step& step, WorkTurns& turns);
+    bool mend_rows(const Ref<const ArrayGroup>& group, VolumeAddress& at, VolumeAddress end,
+                   WorkTurns& turns);
     VolumeAddress recheck_some(const DamagedRun& run, VolumeAddress from, WorkTurns& turns);
     [[nodiscard]] bool stopped() const;
     void enter_running() CW_REQUIRES(mutex_);
@@ -241,6 +249,7 @@ private:
     uint64_t since_ms_ CW_GUARDED_BY(mutex_) = 0;  // when it began to run
     uint64_t taken_ms_ CW_GUARDED_BY(mutex_) = 0;  // when its progress was last made durable
     bool stopped_ CW_GUARDED_BY(mutex_) = false;
+    bool may_mend_ CW_GUARDED_BY(mutex_) = false;  // note_commit()
 };
 
 }  // namespace cowraid

@@ -112,6 +112,61 @@ bool Scrub::is_node_lost(const BlockRef& ref)
     return !store_.node_reader.read_node(ref, 0, memory).ok();
 }
 
+// From the stripe at `at` on, until `at` is at or behind `end`. False: what is wrong there stays so for now.
+bool Scrub::mend_rows(const Ref<const ArrayGroup>& group, VolumeAddress& at, VolumeAddress end,
+                      WorkTurns& turns)
+{
+    const VolumeAddress first = group->record.address;
+    const uint64_t stripe_bytes = group->geometry.stripe_data_bytes();
+    const ScrubOrder order{.piece_bytes = kHeldBackBytes};
+    ScrubPosition position{.tree = kTreeCount, .group = first, .stripe = (at - first) / stripe_bytes};
+    bool mended = true;
+    while (at < end && mended) {
+        ScrubPiece piece;
+        ScrubReport report;
+        ScrubWalkCounts counts;
+        mended = next_piece(store_, order, position, piece, turns, report, counts).ok();
+        // Behind the last rows in use.
+        if (!piece.group || piece.group->record.address != first || piece.last)
+            break;
+        scrub_rows(store_, order, piece, turns, report);
+        turns.pause();
+        at = first + position.stripe * stripe_bytes;
+        mended = mended && !report.given_up && report.unrepaired + report.unsettled + report.unverified == 0;
+    }
+    at = std::max(at, end);
+    return mended;
+}
+
+bool Scrub::mend_freed()
+{
+    if (!store_.damage.awaits_mend() || stopped())
+        return false;
+    const TransactionId committed = store_.timeline.view().committed->transaction;
+    const std::vector<DamagedRun> freed = store_.damage.take_awaiting(committed);
+    WorkTurns turns(store_.budget, work_of(scope_), store_.volume.members().rotational());
+    VolumeAddress seen;  // rows were mended up to here
+    for (const DamagedRun& run : freed) {
+        std::vector<BlockRun> used;
+        const Status known =
+            store_.allocator.live_in({run.first, static_cast<uint32_t>(run.block_count)}, used);
+        uint64_t used_blocks = 0;
+        for (const BlockRun& part : used)
+            used_blocks += part.block_count;
+        if (known.ok() && used_blocks == run.block_count)
+            continue;  // of an earlier mount, and still lost
+        const Ref<const ArrayGroup> group = store_.volume.array().group_at(run.first);
+        VolumeAddress at = std::max(run.first, seen);
+        const bool mended = !group || at >= run.end() || mend_rows(group, at, run.end(), turns);
+        seen = at;
+        for (at = run.first; mended && at < run.end();)
+            at = recheck_some(run, at, turns);
+    }
+    if (!freed.empty())
+        store_.commits.request_commit();
+    return !freed.empty();
+}
+
 bool Scrub::stopped() const
 {
     MutexLock lock(mutex_);

@@ -53,6 +53,8 @@ Status DamageList::load(Store& store)
         remove(first, run.end());
         runs_[first] = run;
         block_count_ += run.block_count;
+        if (group->geometry.parity > 0)
+            await({run, {}});  // nobody may use it any more
     }
     return status.err() == Err::kNotFound ? Status() : status;
 }
@@ -130,6 +132,41 @@ void DamageList::forget(VolumeAddress first, uint64_t block_count)
         return;
     MutexLock lock(mutex_);
     remove(first, first + block_count * kBlockBytes);
+}
+
+void DamageList::await(const Awaiting& awaiting)
+{
+    if (awaiting_.size() >= kRunsMax)
+        return;  // the next mount finds it
+    awaiting_.push_back(awaiting);
+    awaiting_count_ = awaiting_.size();
+}
+
+void DamageList::await_mend(VolumeAddress first, uint64_t block_count, TransactionId id)
+{
+    const VolumeAddress end = first + block_count * kBlockBytes;
+    MutexLock lock(mutex_);
+    for (auto at = first_behind(first); at != runs_.end() && at->first < end; ++at) {
+        DamagedRun part = at->second;
+        part.first = std::max(first, at->first);
+        part.block_count = (std::min(end, at->second.end()) - part.first) / kBlockBytes;
+        await({part, id});
+    }
+}
+
+std::vector<DamagedRun> DamageList::take_awaiting(TransactionId id)
+{
+    MutexLock lock(mutex_);
+    const auto taken = std::partition(awaiting_.begin(), awaiting_.end(),
+                                      [&](const Awaiting& awaiting) { return awaiting.freed > id; });
+    std::vector<DamagedRun> runs;
+    for (auto awaiting = taken; awaiting != awaiting_.end(); ++awaiting)
+        runs.push_back(awaiting->run);
+    awaiting_.erase(taken, awaiting_.end());
+    awaiting_count_ = awaiting_.size();
+    std::sort(runs.begin(), runs.end(),
+              [](const DamagedRun& a, const DamagedRun& b) { return a.first < b.first; });
+    return runs;
 }
 
 bool DamageList::touches(VolumeAddress first, VolumeAddress end) const
@@ -223,6 +260,18 @@ bool DamageList::store_some(Store& store)
     return true;
 }
 
+void note_freed(Store& store, VolumeAddress first, uint64_t block_count, TransactionId id)
+{
+    const VolumeAddress end = first + block_count * kBlockBytes;
+    if (store.damage.empty() || block_count == 0 || !store.damage.touches(first, end))
+        return;
+    const Ref<const ArrayGroup> group = store.volume.array().group_at(first);
+    if (group && group->geometry.parity > 0)
+        store.damage.await_mend(first, block_count, id);
+    else
+        store.damage.forget(first, block_count);
+}
+
 void note_damage(Store& store, VolumeAddress first, uint64_t block_count, uint64_t found_seconds,
                  uint64_t found_by)
 {
@@ -236,7 +285,7 @@ void note_damage(Store& store, VolumeAddress first, uint64_t block_count, uint64
     VolumeAddress at = first;
     for (const BlockRun& run : live) {
         if (run.address > at)
-            store.damage.forget(at, (std::min(run.address, end) - at) / kBlockBytes);
+            note_freed(store, at, (std::min(run.address, end) - at) / kBlockBytes, store.timeline.open()->id);
         at = std::max(at, run.address + run.block_count * kBlockBytes);
         if (at >= end)
             break;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Blocks that could not be had from any redundancy, by where they are. Items of the file tree keep the list
-// over mounts (format/items.h, DiskDamage). A block leaves it when it is freed, or when a scrub finds it
-// good.
+// over mounts (format/items.h, DiskDamage). A block leaves it when a scrub finds it good, or when it is
+// freed; under parity, where what else its row holds lacks redundancy until the row is mended, after that
+// (Scrub::mend_freed()).
 #pragma once
 
 #include <atomic>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "alloc/allocator.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "base/units.h"
@@ -45,8 +47,15 @@ public:
     // as it is.
     static constexpr uint64_t kByReader = 0;
     void note(VolumeAddress first, uint64_t block_count, uint64_t found_seconds, uint64_t found_by);
-    // Freed, or good again.
+    // Good again, or freed and nobody's concern.
     void forget(VolumeAddress first, uint64_t block_count);
+    // What is listed of them is freed by transaction `id`, or was by an earlier one, and stays listed until
+    // its row is mended.
+    void await_mend(VolumeAddress first, uint64_t block_count, TransactionId id);
+    // There are such blocks.
+    [[nodiscard]] bool awaits_mend() const { return awaiting_count_.load() > 0; }
+    // Those that transactions up to `id` freed, by rising address; each once.
+    [[nodiscard]] std::vector<DamagedRun> take_awaiting(TransactionId id);
 
     [[nodiscard]] bool empty() const { return block_count_.load() == 0; }
     [[nodiscard]] uint64_t block_count() const { return block_count_.load(); }
@@ -69,11 +78,17 @@ private:
     bool store_some(Store& store);
     void leave_unstored(Store& store, std::vector<Item>& items);
 
+    struct Awaiting {
+        DamagedRun run;
+        TransactionId freed;
+    };
+
     using Runs = std::map<VolumeAddress, DamagedRun>;
     // The first run that ends behind `address`.
     [[nodiscard]] Runs::const_iterator first_behind(VolumeAddress address) const CW_REQUIRES(mutex_);
     void set(const DamagedRun& run) CW_REQUIRES(mutex_);
     void remove(VolumeAddress first, VolumeAddress end) CW_REQUIRES(mutex_);
+    void await(const Awaiting& awaiting) CW_REQUIRES(mutex_);
 
     mutable Mutex mutex_{LockRank::kLeaf};
     Runs runs_ CW_GUARDED_BY(mutex_);
@@ -83,10 +98,16 @@ private:
     std::atomic<uint64_t> block_count_{0};  // changed under the mutex
     std::set<VolumeAddress> unstored_ CW_GUARDED_BY(mutex_);  // of changed_: in no commit before retry()
     bool told_unstored_ CW_GUARDED_BY(mutex_) = false;  // the log was told
+    std::vector<Awaiting> awaiting_ CW_GUARDED_BY(mutex_);
+    std::atomic<size_t> awaiting_count_{0};  // changed under the mutex
 };
 
-// As DamageList::note(), but what nobody refers to any more is not listed: a free ends the life of blocks
-// before it forgets them. Reads nothing.
+// Transaction `id` frees the blocks, or frees have let go of them before: await_mend() under parity, else
+// forget().
+void note_freed(Store& store, VolumeAddress first, uint64_t block_count, TransactionId id);
+
+// As DamageList::note(), but what nobody refers to any more counts as freed: a free ends the life of
+// blocks before it says so here. Reads nothing.
 void note_damage(Store& store, VolumeAddress first, uint64_t block_count, uint64_t found_seconds,
                  uint64_t found_by);
 

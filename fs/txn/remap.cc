@@ -194,7 +194,7 @@ Status free_physical(Store& store, Transaction& transaction, std::span<const Rem
     std::vector<uint64_t> none;
     for (const RemappedRun& run : runs) {
         CW_TRY(store.allocator.free_blocks(run.physical, run.block_count, transaction.id));
-        store.damage.forget(run.physical, run.block_count);
+        note_freed(store, run.physical, run.block_count, transaction.id);
         if (!run.moved())
             continue;
         none.assign(run.block_count, 0);
