@@ -265,8 +265,9 @@ namespace {
 // A file with an inline frame, in all but what the superblock says.
 void put_inline_frame(Filesystem& core)
 {
-    const std::vector<std::byte> content(kBlockBytes, std::byte{7});
-    FileExtent extent{.file_block = 100, .block_count = 1, .address = {}, .generation = {1}, .frame = {}};
+    const std::vector<std::byte> content(21 * kBlockBytes, std::byte{7});
+    FileExtent extent{.file_block = 20, .block_count = 1, .address = {}, .generation = {1}, .frame = {}};
+    extent.offset_blocks = 20;
     extent.compression = Compression::kZstdInline;
     extent.inline_frame.resize(kInlineBytesMax);
     extent.inline_frame.resize(ZstdCompressor().compress(content, 3, extent.inline_frame));

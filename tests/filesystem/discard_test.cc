@@ -181,8 +181,8 @@ TEST_CASE("discard: a trim of a range leaves the rest, and short runs where it s
     fs.committer.discards.trim({.first = uint64_t{1000} * kGiB}, &beyond);
     CHECK(beyond.answered);
     CHECK(beyond.outcome.err() == Err::kInvalid);
-    const VolumeAddress last = (*(fs.volume->array().groups().end() - 1))->record.address;
-    const uint64_t slots = trim(fs, {.first = last.value + kGiB});
+    const GroupRecord last = (*(fs.volume->array().groups().end() - 1))->record;
+    const uint64_t slots = trim(fs, {.first = last.address.value + last.span_bytes()});
     CHECK(slots > 0);
     CHECK(trim(fs) > slots);
     require_all_well(volume, contents);
