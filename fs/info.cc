@@ -103,8 +103,9 @@ std::string read_only_step(Filesystem& filesystem, const VolumeInfo& info)
             ++voters;
             present += member.in_service() ? 1 : 0;
         }
-    return present == voters ? "unmount it, look at the members, mount it again"
-                             : step_for_too_few("more members", present * 2 >= voters);
+    return present == voters
+               ? "unmount it, run cowraid check, mount it again (with -o ro what can be read can be copied)"
+               : step_for_too_few("more members", present * 2 >= voters);
 }
 
 SpaceInfo& space_of(std::vector<SpaceInfo>& infos, uint32_t content, ProfileId profile)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "fs/check/check_extents.h"
 
+#include "format/feature_table.h"
 #include "fs/files/extents.h"
 #include "fs/files/frame_read.h"
 
@@ -84,9 +85,12 @@ void check_extent(CheckContext& context, uint64_t number, const Key& key, std::s
         return;
     }
     sums.stored_end = std::max(sums.stored_end, extent->end());
-    if (extent->is_inline())
+    if (extent->is_inline()) {
+        context.used_features |= feature_bit("inline_frames");
         check_inline(context, number, *extent);
+    }
     if (extent->compressed()) {
+        context.used_features |= feature_bit("zstd");
         sums.compressed_file_blocks += extent->block_count;
         if (!sums.frames.add(*extent))
             return;  // its blocks were seen with another part of it

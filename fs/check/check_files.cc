@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "format/damage_codec.h"
+#include "format/feature_table.h"
 #include "format/items.h"
 #include "fs/check/check_inode.h"
 #include "fs/check/check_names.h"
@@ -266,6 +267,10 @@ void FileTreeCheck::finish(const TreeRoot& tree, const std::optional<VolumeCount
     end_inode();
     orphans_without_inode(UINT64_MAX);
     context_.file_tree_whole = watch_.whole();
+    if (const uint64_t lacking = context_.used_features & ~context_.volume.superblock().incompat_features;
+        lacking != 0)
+        context_.findings.add("superblock", {}, "the superblock lacks features that files need: %s",
+                              feature_names(FeatureClass::kRefuse, lacking).c_str());
     if (!names_.balanced() || !watch_.whole())
         find_name_damage(context_, tree);
     if (!watch_.whole())

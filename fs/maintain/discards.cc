@@ -163,7 +163,7 @@ void Discards::go_on_with_trim()
         trim.bytes_before = discarded_bytes_;
         const Groups groups = store_.volume.array().groups();
         if (groups.size() == 0 || trim.range.end > (*(groups.end() - 1))->record.address.value)
-            store_.volume.discard_free_slots();
+            store_.volume.discard_free_slots(trim.range.bytes_min);
     }
     trim.walked = trim.walked || gather(trim.walk, Allocator::Hold::kAll, trim.range);
     if (!erased_.empty())
@@ -320,8 +320,23 @@ void Discards::let_go(std::vector<HeldStripes>& held)
 
 // --- any thread ---
 
+// Behind the last group all of the members has room.
+uint64_t Discards::end_of_positions() const
+{
+    uint64_t end = 0;
+    for (const Ref<const ArrayGroup>& group : store_.volume.array().groups())
+        end = std::max(end, group->record.address.value + group->record.span_bytes());
+    for (const MemberRecord& record : store_.volume.member_table())
+        end += record.size_bytes;
+    return end;
+}
+
 void Discards::trim(const TrimRange& range, TrimCompletion* completion)
 {
+    if (range.first >= end_of_positions()) {
+        completion->done(Err::kInvalid, 0);
+        return;
+    }
     {
         MutexLock lock(mutex_);
         if (!stopping_ && store_.service.writing()) {

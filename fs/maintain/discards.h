@@ -25,7 +25,7 @@ struct Store;
 struct TrimRange {
     uint64_t first = 0;
     uint64_t end = UINT64_MAX;
-    uint64_t bytes_min = 0;  // shorter runs of free stripes are left out
+    uint64_t bytes_min = 0;  // shorter runs of free stripes, and of free slots of a member, are left out
 };
 
 // Answers a trim, from any thread.
@@ -52,7 +52,7 @@ public:
     // For any thread.
 
     // Discards all that is free, whatever the options of the mount say. kShutdown: the filesystem stops, or
-    // is not written to.
+    // is not written to. kInvalid: the range begins where neither groups nor slots can be.
     void trim(const TrimRange& range, TrimCompletion* completion);
     // Answers all that were asked for: kShutdown. What they began goes on.
     void end_trims();
@@ -91,6 +91,7 @@ private:
     // What one walk has taken out of use for one commit.
     struct Batch;
 
+    [[nodiscard]] uint64_t end_of_positions() const;
     [[nodiscard]] bool hand_on();
     void go_on_with_trim();
     [[nodiscard]] bool gather(Walk& walk, Allocator::Hold which, const TrimRange& range);

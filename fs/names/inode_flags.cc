@@ -7,16 +7,27 @@
 
 namespace cowraid {
 
+namespace {
+
+constexpr uint64_t kBoth = kInodeCompress | kInodeNoCompress;
+
+// Others get these flags from their folder, too, where they mean nothing.
+bool may_be_compressed(const InodeAttributes& attributes)
+{
+    return attributes.is_regular() || attributes.is_directory();
+}
+
+}  // namespace
+
 Result<uint64_t> Names::get_flags(InodeNumber inode)
 {
     CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
     MutexLock lock(use->mutex);
-    return use->attributes.flags;
+    return use->attributes.flags & (may_be_compressed(use->attributes) ? UINT64_MAX : ~kBoth);
 }
 
 Status Names::set_flags(InodeNumber inode, uint64_t mask, uint64_t wanted, const Caller& caller)
 {
-    constexpr uint64_t kBoth = kInodeCompress | kInodeNoCompress;
     if ((wanted & ~kInodeFlagsMask) != 0)
         return Err::kUnsupported;
     CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
@@ -26,6 +37,8 @@ Status Names::set_flags(InodeNumber inode, uint64_t mask, uint64_t wanted, const
     if (use->removed)
         return Err::kStale;
     InodeAttributes& attributes = use->attributes;
+    if ((wanted & mask & kBoth) != 0 && !may_be_compressed(attributes))
+        return Err::kUnsupported;
     const uint64_t flags = (attributes.flags & ~mask) | (wanted & mask);
     if ((flags & kBoth) == kBoth)
         return Err::kInvalid;

@@ -154,8 +154,8 @@ public:
     void end_discard();
     // begin_discard() may have another one, or has begun one.
     [[nodiscard]] bool has_free_parts() const;
-    // All free slots count as having come free.
-    void discard_free_slots();
+    // Free slots count as having come free, those that lie side by side for so many bytes of a member.
+    void discard_free_slots(uint64_t bytes_min);
     // Everything that these columns lacked was written to them, not flushed. Once a commit has flushed it the
     // next one calls them current, those that went out of service meanwhile excepted (I-32).
     void caught_up(std::vector<StaleColumn> columns);

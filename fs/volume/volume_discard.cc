@@ -7,12 +7,19 @@
 
 namespace cowraid {
 
-void Volume::discard_free_slots()
+void Volume::discard_free_slots(uint64_t bytes_min)
 {
     MutexLock lock(mutex_);
-    freed_.clear();
+    if (bytes_min == 0)
+        freed_.clear();  // they are among all
     for (const MemberRecord& record : shown_.members)
-        freed_.push_back({record.id, 0, record.slot_count});
+        for (uint64_t first = 0, slot = 0; slot <= record.slot_count; ++slot) {
+            if (slot < record.slot_count && slots_.is_free(record.id, slot))
+                continue;
+            if (slot > first && (slot - first) * record.slot_bytes >= bytes_min)
+                freed_.push_back({record.id, first, slot - first});
+            first = slot + 1;
+        }
 }
 
 bool Volume::has_free_parts() const

@@ -23,10 +23,11 @@ _cowraid_options() {
         grep -oE -- '(^|, )-(-[a-z][a-z-]*(\[?=)?|[A-Za-z])' | sed -E 's/^, //; s/\[=/=/'
 }
 
-# Plans of a scrub. Elsewhere --plan takes no value.
-_cowraid_plans() {
-    _cowraid_option_lines "$@" | sed -nE 's/^ +--plan=[^:]*: ([^;]*).*/\1/p' | sed -E 's/\([^)]*\)//g' |
-        grep -oE '[^ ,]+'
+# _cowraid_values OPTION PROGRAM [WORD...]: those that the text of the option lists. Plans of a scrub and trees have
+# such a list; elsewhere --plan takes no value.
+_cowraid_values() {
+    _cowraid_option_lines "${@:2}" | grep -E -- "^ +(--?[a-z]+, )?$1[,=]" | sed -nE 's/^[^:]*: ([^;]*).*/\1/p' |
+        sed -E 's/\([^)]*\)//g; s/ or / /g' | grep -oE '[^ ,]+'
 }
 
 _cowraid_profiles() {
@@ -38,7 +39,7 @@ _cowraid_profiles() {
 }
 
 _cowraid_mount_options() {
-    _cowraid_help "$1" | sed -nE '/^Mount options:/,$s/^  ([a-z_]+=?).*/\1/p'
+    _cowraid_help "$1" | sed -nE '/^Mount options:/,$s/^  ([a-z_-]+=?).*/\1/p'
 }
 
 # _cowraid_operands PROGRAM [WORD...]: fixed words of its usage line, and the mount points of volumes where it
@@ -93,8 +94,8 @@ _cowraid() {
         _cowraid_reply "$current" < <(_cowraid_profiles "$program")
         return
         ;;
-    cowraid:--plan)
-        _cowraid_reply "$current" < <(_cowraid_plans "$program" "${words[@]}")
+    cowraid:--plan | cowraid:--tree | cowraid:-t)
+        _cowraid_reply "$current" < <(_cowraid_values "$previous" "$program" "${words[@]}")
         [[ ${#COMPREPLY[@]} -eq 0 ]] || return
         ;;
     esac

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <tuple>
 
+#include "base/zstd_frame.h"
 #include "format/acl_codec.h"
 #include "fs/commit/committer.h"
 #include "fs/names/dirent.h"
@@ -257,6 +258,54 @@ TEST_CASE("wrong extents")
         attributes.size_bytes = 5;
         put(core, inode_key(inode), encode_inode(attributes));
     });
+}
+
+namespace {
+
+// A file with an inline frame, in all but what the superblock says.
+void put_inline_frame(Filesystem& core)
+{
+    const std::vector<std::byte> content(21 * kBlockBytes, std::byte{7});
+    FileExtent extent{.file_block = 20, .block_count = 1, .address = {}, .generation = {1}, .frame = {}};
+    extent.offset_blocks = 20;
+    extent.compression = Compression::kZstdInline;
+    extent.inline_frame.resize(kInlineBytesMax);
+    extent.inline_frame.resize(ZstdCompressor().compress(content, 3, extent.inline_frame));
+    REQUIRE(!extent.inline_frame.empty());
+    const InodeNumber inode = find_inode(core, kRoot, "moved");
+    put(core, extent_key(inode, extent.file_block), encode_extent(extent));
+    InodeAttributes attributes = attributes_of(core, inode);
+    attributes.data_blocks += 1;
+    attributes.size_bytes = kMiB * 10;
+    put(core, inode_key(inode), encode_inode(attributes));
+    core.store.timeline.open()->compressed_file_blocks += 1;
+    core.store.timeline.open()->compressed_blocks += 1;
+}
+
+}  // namespace
+
+TEST_CASE("a superblock without the features that files need")
+{
+    const CheckReport report = expect_kind("an inline frame", "superblock", put_inline_frame);
+    REQUIRE(report.findings.size() == 1);
+    CHECK(report.findings[0].text == "the superblock lacks features that files need: zstd, inline_frames");
+    Image image = raid6_image();
+    {
+        const std::unique_ptr<Filesystem> core = image.open_core();
+        put_inline_frame(*core);
+        core->volume->note_inline_frames();
+        REQUIRE(core->committer.commit().ok());
+    }
+    REQUIRE_CLEAN(image.check());
+    // Features without such extents are those of files that are gone.
+    image = raid6_image();
+    {
+        const std::unique_ptr<Filesystem> core = image.open_core();
+        core->volume->note_inline_frames();
+        touch(*core);
+        REQUIRE(core->committer.commit().ok());
+    }
+    REQUIRE_CLEAN(image.check());
 }
 
 TEST_CASE("wrong space and checksums")

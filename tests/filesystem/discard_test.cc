@@ -176,7 +176,13 @@ TEST_CASE("discard: a trim of a range leaves the rest, and short runs where it s
     CHECK(trim(fs, {.first = 0,
                     .end = fs.volume->array().groups().begin()->get()->record.address.value + kBlockBytes,
                     .bytes_min = kGiB}) == 0);
-    const uint64_t slots = trim(fs, {.bytes_min = kGiB});
+    CHECK(trim(fs, {.bytes_min = kGiB}) == 0);
+    TrimResult beyond;
+    fs.committer.discards.trim({.first = uint64_t{1000} * kGiB}, &beyond);
+    CHECK(beyond.answered);
+    CHECK(beyond.outcome.err() == Err::kInvalid);
+    const GroupRecord last = (*(fs.volume->array().groups().end() - 1))->record;
+    const uint64_t slots = trim(fs, {.first = last.address.value + last.span_bytes()});
     CHECK(slots > 0);
     CHECK(trim(fs) > slots);
     require_all_well(volume, contents);

@@ -205,6 +205,7 @@ TEST_CASE("a replay that finds no place is shown read-only, and done by a later 
         REQUIRE_MESSAGE(mount(volume, why), why);
         CHECK(volume.fs().info().read_only);
         CHECK(volume.fs().info().read_only_reason == "no room for what the logs hold");
+        CHECK(volume.fs().info().read_only_step.starts_with("unmount it, run cowraid check, mount it again"));
         CHECK(volume.fs().info().replayed_records > 0);
         require_logged(volume.fs());
         CHECK(volume.unmount().ok());

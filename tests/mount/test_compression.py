@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Compressed files on real mounts: what they take, who asks for it, and what members see."""
 
+import errno
 import json
 import os
 import shutil
@@ -242,7 +243,18 @@ def test_files_and_folders_ask_for_themselves(volume):
         run("rsync", "-aX", f"{root}/logs/", f"{root}/copy/")
         assert os.getxattr(root / "copy" / "deeper" / "file", NAME) == b"zstd"
     result = tool("cowraid", "property", "set", root / "plain", "colour", "red", check=False)
-    assert result.returncode != 0 and "no property 'colour'" in result.stderr
+    assert result.returncode == 2 and "no property 'colour'" in result.stderr
+    result = tool("cowraid", "property", "set", root / "plain", "compression", "lzo", check=False)
+    assert result.returncode == 2 and "compression is zstd, none" in result.stderr
+    # What holds no data has no such property, although it stands in a folder that has.
+    os.mkfifo(root / "logs" / "fifo")
+    for value in ("zstd", ""):
+        result = tool("cowraid", "property", "set", root / "logs" / "fifo", "compression", value, check=False)
+        assert result.returncode == 1 and "neither a file nor a folder" in result.stderr
+    assert NAME not in os.listxattr(root / "logs" / "fifo")
+    with pytest.raises(OSError) as refused:
+        os.setxattr(root / "logs" / "fifo", NAME, b"zstd")
+    assert refused.value.errno == errno.EOPNOTSUPP
     volume.unmount()
     volume.mount()
     assert os.getxattr(root / "logs", NAME) == b"zstd"

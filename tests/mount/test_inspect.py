@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 
-from conftest import TOOLS, random_content, tool
+from conftest import TOOLS, random_content, run, tool
 
 MIB = 1 << 20
 
@@ -57,11 +57,15 @@ def test_extents_lead_to_the_data(make_volume):
 def test_extents_say_why_not(make_volume, tmp_path):
     volume = filled(make_volume)
     for path, word in ((volume.mount_point, "regular"), (volume.mount_point / "none", "No such"),
-                       (tmp_path / "elsewhere", "no mounted volume")):
+                       (tmp_path / "elsewhere", "is not in a mounted cowraid volume\n")):
         if path.name == "elsewhere":
             path.write_text("")
         result = tool("cowraid", "inspect", "extents", path, check=False)
         assert result.returncode == 1 and word in result.stderr, result.stderr
+    os.chmod(volume.mount_point, 0o755)
+    other = run("setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", TOOLS / "cowraid", "inspect",
+                "extents", volume.mount_point / "named file", check=False)
+    assert other.returncode == 1 and "that root mounted; only root may ask its daemon" in other.stderr
 
 
 def test_superblocks(make_volume):
@@ -103,7 +107,8 @@ def test_trees(make_volume):
     short = tool("cowraid", "inspect", "dump-tree", "-n", *volume.devices).stdout
     assert "leaf" in short and "item " not in short.replace("items ", "")
     refused = tool("cowraid", "inspect", "dump-tree", "-t", "none", volume.devices[0], check=False)
-    assert refused.returncode == 1 and refused.stdout == "" and "no tree" in refused.stderr
+    assert refused.returncode == 2 and refused.stdout == ""
+    assert "there is no tree 'none'; there are: root, checksum, free-space, remap and file" in refused.stderr
     dumped = json.loads(tool("cowraid", "inspect", "dump-tree", "--json", volume.devices[0]).stdout)
     assert dumped["schema"] == "cowraid.inspect-tree" and not dumped["mounted"]
     assert every.splitlines()[0] == f"commit {dumped['generation']}"
@@ -177,6 +182,12 @@ def test_verify(make_volume):
     volume.unmount()
     clean = json.loads(tool("cowraid", "inspect", "verify", "--json", volume.devices[0]).stdout)
     assert clean["clean"] and clean["nodes"] >= 4 and clean["checksums_verified"] == 0
+    not_read = "the trees are clean; file data and parity were not read"
+    assert clean["result"] == not_read
+    assert not_read in tool("cowraid", "check", "--trees-only", volume.devices[0]).stdout
+    assert not_read not in tool("cowraid", "check", volume.devices[0]).stdout
+    said = tool("cowraid", "inspect", "verify", "--help").stdout
+    assert "Read the trees" in said and "trees-only" not in said
     with open(volume.images[0], "r+b") as image:
         image.seek(12 * MIB)
         image.write(b"\xff" * MIB)

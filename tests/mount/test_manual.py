@@ -15,8 +15,11 @@ from man_page import commands_of
 PAGES = TOOLS.parent / "system"
 COMPLETION = ROOT / "system" / "completion"
 PROGRAMS = ("cowraid", "fsck.cowraid", "mkfs.cowraid", "mount.cowraid", "umount.fuse.cowraid")
-COMMANDS = [name for name, _ in commands_of(TOOLS / "cowraid")]
-COMMANDS_MIN = 26
+# As the table of commands has them.
+COMMAND_ROW = re.compile(r'^ +\{(nullptr, "[a-z]+"|"[a-z]+", "[a-z0-9-]*"),', re.MULTILINE)
+COMMAND_TABLE = (ROOT / "tools" / "cowraid" / "cowraid_main.cc").read_text(encoding="utf-8")
+COMMANDS = [" ".join(re.findall(r'"(.*?)"', row)).strip() for row in COMMAND_ROW.findall(COMMAND_TABLE)]
+COMMANDS_MIN = 40
 NAMED = re.compile(r"(?:^\.B |\\fB)cowraid ([a-z]+)(?: ([a-z]+))?", re.MULTILINE)
 OPTION = re.compile(r"(?<![\w/-])(--[a-z][a-z-]*|-[A-Za-z])(?![\w-])")
 
@@ -62,6 +65,7 @@ def test_pages_are_well_formed(pages):
 
 
 def test_every_command_and_option_is_in_the_manual():
+    assert [name for name, _ in commands_of(TOOLS / "cowraid")] == COMMANDS
     sections = sections_of("cowraid.8")
     shared = OPTION.findall(sections["Options of all commands"])
     assert {"--json", "--raw", "-b", "--si", "--iec", "--help"} <= set(shared)
@@ -215,8 +219,13 @@ def test_values_are_completed(ask):
     assert ask("cowraid", "balance", "start", "--convert", "") == profiles
     for words in (["scrub"], ["scrub", "start"]):
         assert ask("cowraid", *words, "--plan", "") == {"full", "10%", "new", "bad"}
+    for option in ("-t", "--tree"):
+        trees = ask("cowraid", "inspect", "dump-tree", option, "")
+        assert trees == {"root", "checksum", "free-space", "remap", "file"}
+    assert {"zstd", "none"} <= ask("cowraid", "property", "set", "X", "compression", "")
     table = tool("mount.cowraid", "--options-table").stdout
-    options = {re.match(r"[a-z_]+=?", name)[0] for name in re.findall(r"^\| `([^`]*)`", table, re.MULTILINE)}
+    options = {re.match(r"[^ =]+=?", name)[0] for name in re.findall(r"^\| `([^`]*)`", table, re.MULTILINE)}
+    assert "compress-force=" in options
     assert ask("mount.cowraid", "-o", "") == options
     assert "max" in ask("cowraid", "filesystem", "resize", "")
     assert "missing" in ask("cowraid", "device", "remove", "")

@@ -39,9 +39,10 @@ struct CheckArguments {
     uint64_t memory_bytes = std::max(kMemoryBytesMin, usual_memory_bytes());
 };
 
+// Without the first one those of `inspect verify`.
 constexpr argp_option kCheckOptions[] = {
-    {"force", 'f', nullptr, 0, "check a mounted volume too; it may change meanwhile", 0},
     {"trees-only", kTreesKey, nullptr, 0, "do not read file data and parity", 0},
+    {"force", 'f', nullptr, 0, "check a mounted volume too; it may change meanwhile", 0},
     {"all", kAllKey, nullptr, 0, "list every finding", 0},
     {"memory", kMemoryKey, "SIZE", 0, "memory to use at most (default: three quarters of the machine's)", 0},
     {},
@@ -65,15 +66,6 @@ error_t parse_check_option(int key, char* argument, argp_state* state)
         return parse_flags(key, state, arguments.common,
                            {{'f', &arguments.force}, {kAllKey, &arguments.all}});
     }
-}
-
-bool parse(int argc, char** argv, CheckArguments& arguments)
-{
-    return parse_command(argc, argv,
-                         {kCheckOptions, parse_check_option, "MEMBER...|LABEL|UUID",
-                          "Read everything in an unmounted volume and say what is wrong. Changes nothing.\v"
-                          "Exit code 3: something was found; 0: it is clean."},
-                         &arguments);
 }
 
 void print_finding(const CheckFinding& finding)
@@ -110,8 +102,10 @@ void print_findings(const CheckReport& report, const CheckArguments& arguments)
 }
 
 // A device that was replaced says what the one says that took its place.
-std::string verdict_of(const VolumeMembers& volume, const CheckReport& report)
+std::string verdict_of(const VolumeMembers& volume, const CheckReport& report, const CheckOptions& options)
 {
+    if (report.clean() && !options.verify_data)
+        return "the trees are clean; file data and parity were not read";
     std::map<uint32_t, const FoundMember*> newest;
     for (const FoundMember& member : volume.members) {
         const FoundMember*& at = newest[member.superblock.member_id.value];
@@ -147,15 +141,15 @@ void print_report(const VolumeMembers& volume, const CheckReport& report, const 
         counts.push_back(count_text(count, kind + " finding"));
     if (!counts.empty())
         print_line(stdout, "Found:               %s", join_words(counts).c_str());
-    print_line(stdout, "Result:              %s", verdict_of(volume, report).c_str());
+    print_line(stdout, "Result:              %s", verdict_of(volume, report, arguments.check).c_str());
 }
 
-void print_report_json(const VolumeMembers& volume, const CheckReport& report)
+void print_report_json(const VolumeMembers& volume, const CheckReport& report, const CheckOptions& options)
 {
     Json out = json_with_schema("check");
     json_put_text(out.get(), "uuid", uuid_text(volume.uuid));
     json_put_flag(out.get(), "clean", report.clean());
-    json_put_text(out.get(), "result", verdict_of(volume, report));
+    json_put_text(out.get(), "result", verdict_of(volume, report, options));
     json_put_integer(out.get(), "inodes", report.inodes);
     json_put_integer(out.get(), "directories", report.directories);
     json_put_integer(out.get(), "files", report.files);
@@ -245,12 +239,9 @@ Result<CheckReport> check(const CheckArguments& arguments, VolumeMembers& volume
     return report;
 }
 
-}  // namespace
-
-int command_check(int argc, char** argv, CommandOptions common)
+int run_check(int argc, char** argv, const argp_option* options, const char* doc, CheckArguments arguments)
 {
-    CheckArguments arguments{.common = std::move(common)};
-    if (!parse(argc, argv, arguments))
+    if (!parse_command(argc, argv, {options, parse_check_option, "MEMBER...|LABEL|UUID", doc}, &arguments))
         return kExitUsage;
     if (arguments.common.operands.empty()) {
         print_error(kProgram, arguments.common.format, Err::kInvalid, "name a member, a label or a uuid");
@@ -262,10 +253,31 @@ int command_check(int argc, char** argv, CommandOptions common)
     if (!report.ok())
         return command_failed(arguments.common, report.err(), why);
     if (arguments.common.format == OutputFormat::kJson)
-        print_report_json(volume, *report);
+        print_report_json(volume, *report, arguments.check);
     else
         print_report(volume, *report, arguments);
     return report->clean() ? kExitOk : kExitFindings;
+}
+
+}  // namespace
+
+int command_check(int argc, char** argv, CommandOptions common)
+{
+    return run_check(argc, argv, kCheckOptions,
+                     "Read everything in an unmounted volume and say what is wrong. Changes nothing.\v"
+                     "Exit code 3: something was found; 0: it is clean.",
+                     {.common = std::move(common)});
+}
+
+int command_inspect_verify(int argc, char** argv, CommandOptions common)
+{
+    CheckArguments arguments{.common = std::move(common)};
+    arguments.check.verify_data = false;
+    return run_check(argc, argv, kCheckOptions + 1,
+                     "Read the trees of an unmounted volume and say what is wrong. File data and parity are "
+                     "not read: cowraid check reads them, too. Changes nothing.\v"
+                     "Exit code 3: something was found; 0: the trees are clean.",
+                     std::move(arguments));
 }
 
 }  // namespace cowraid

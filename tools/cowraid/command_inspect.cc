@@ -2,6 +2,7 @@
 // cowraid inspect: what is on members, and where files lie
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cinttypes>
 #include <cstring>
@@ -34,6 +35,9 @@ error_t parse_inspect_option(int key, char* text, argp_state* state)
 {
     auto& arguments = *static_cast<InspectArguments*>(state->input);
     if (key == 't') {
+        const std::vector<std::string> names = tree_names();
+        if (std::find(names.begin(), names.end(), text) == names.end())
+            argp_error(state, "there is no tree '%s'; there are: %s", text, join_words(names).c_str());
         arguments.tree = text;
         return 0;
     }
@@ -236,13 +240,8 @@ Result<ControlClient> daemon_of_file(const std::string& path, struct stat& info,
         why = path + " is no regular file";
         return Err::kInvalid;
     }
-    const std::string device = device_text(info);
-    for (const MountedVolume& mounted : list_mounted_volumes())
-        if (mounted.device == device)
-            return connect_target({.uuid = mounted.uuid, .mounted = true, .members = {}, .named_device = {}},
-                                  why);
-    why = path + " is on no mounted volume whose daemon can be asked";
-    return Err::kNotFound;
+    CW_ASSIGN(const VolumeTarget target, target_of_device(path, device_text(info), "", why));
+    return connect_target(target, why);
 }
 
 // What is in memory is committed first.
@@ -354,21 +353,13 @@ int command_dump_tree(int argc, char** argv, CommandOptions common)
     return status.ok() ? kExitOk : command_failed(arguments.common, status.err(), why);
 }
 
-int command_inspect_verify(int argc, char** argv, CommandOptions options)
-{
-    char trees_only[] = "--trees-only";
-    std::vector<char*> words(argv, argv + argc);
-    words.insert(words.begin() + 1, trees_only);
-    words.push_back(nullptr);
-    return command_check(argc + 1, words.data(), std::move(options));
-}
-
 int command_extents(int argc, char** argv, CommandOptions options)
 {
     if (!parse_common(
             argc, argv, "FILE",
             "Print the extents of a file of a mounted volume: offset and length in the file, volume "
-            "address, and where the first block lies on members. What is in memory is stored first.",
+            "address, and where the first block lies on members. What is in memory is stored first. "
+            "Only who mounted the volume may ask its daemon.",
             options) ||
         !has_one_operand(options, "a file"))
         return kExitUsage;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // cowraid property: what a file or folder asks for, whatever the mount says.
+#include <sys/stat.h>
 #include <sys/xattr.h>
 
 #include <cerrno>
@@ -37,9 +38,10 @@ int failed(const CommandOptions& options, int error)
     const std::string& path = options.operands.front();
     if (error == EOPNOTSUPP)
         return command_failed(options, Err::kUnsupported, path + " is not on a cowraid volume");
-    if (error == EINVAL)
-        return command_failed(options, Err::kInvalid,
-                              "compression is zstd, none, or empty: as the mount says");
+    if (error == EINVAL) {
+        command_failed(options, Err::kInvalid, "compression is zstd, none, or empty: as the mount says");
+        return kExitUsage;
+    }
     return command_failed(options, Err::kIo, path + ": " + strerror(error));
 }
 
@@ -70,14 +72,21 @@ int command_property_get(int argc, char** argv, CommandOptions options)
 int command_property_set(int argc, char** argv, CommandOptions options)
 {
     if (!parse_common(
-            argc, argv, "PATH compression VALUE",
-            "Sets whether a file is compressed when it is written: zstd, none, or empty for what the "
-            "mount says. What is stored stays as it is. New files of a folder get what it has.",
+            argc, argv, "PATH compression zstd|none|\"\"",
+            "Sets whether a file is compressed when it is written: zstd, none (whatever the mount says, also "
+            "compress-force=), or empty for what the mount says. What is stored stays as it is until it is "
+            "written anew. New files of a folder get what it has. Programs see it as the extended attribute "
+            "btrfs.compression.",
             options) ||
         !are_operands(options, 3, 3))
         return kExitUsage;
     const std::string& value = options.operands[2];
     const char* const path = options.operands.front().c_str();
+    struct stat info { };
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
+        return command_failed(options, Err::kUnsupported,
+                              options.operands.front() +
+                                  " is neither a file nor a folder: nothing to compress");
     int result = value.empty() ? removexattr(path, kCompressionAttribute)
                                : setxattr(path, kCompressionAttribute, value.data(), value.size(), 0);
     if (result != 0 && value.empty() && errno == ENODATA)

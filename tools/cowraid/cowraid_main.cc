@@ -56,7 +56,8 @@ constexpr Command kCommands[] = {
     {"replace", "cancel", "leave a member in its place that is being replaced", command_replace_cancel},
     {"inspect", "dump-super", "the superblock of a device as text", command_dump_super},
     {"inspect", "dump-tree", "the trees of a volume as text", command_dump_tree},
-    {"inspect", "verify", "check without reading file data and parity", command_inspect_verify},
+    {"inspect", "verify", "check the trees of an unmounted volume, without file data and parity",
+     command_inspect_verify},
     {"inspect", "extents", "where the data of a file lies", command_extents},
     {"property", "get", "what a file or folder asks for", command_property_get},
     {"property", "set", "whether a file, or new ones of a folder, are compressed", command_property_set},
@@ -77,16 +78,26 @@ std::string full_name(const Command& command)
     return std::string(command.group) + " " + command.name;
 }
 
+// Columns that the longest name takes, and two spaces: the manual and the completion read names up to two.
+int name_columns()
+{
+    size_t longest = 0;
+    for (const Command& command : kCommands)
+        longest = std::max(longest, full_name(command).size());
+    return static_cast<int>(longest) + 2;
+}
+
 // All commands, or those of one group.
 void print_usage(FILE* out, const char* group)
 {
     print_line(out, "Usage: cowraid [--json] %s [OPTION...] [VOLUME]",
                group == nullptr ? "COMMAND" : (std::string(group) + " COMMAND").c_str());
     print_empty_line(out);
+    const int columns = name_columns();
     for (const Command& command : kCommands) {
         if (group != nullptr && !in_group(command, group))
             continue;
-        print_line(out, "  %-18s %s", full_name(command).c_str(), command.summary);
+        print_line(out, "  %-*s%s", columns, full_name(command).c_str(), command.summary);
     }
     print_empty_line(out);
     print_line(

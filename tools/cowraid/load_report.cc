@@ -14,9 +14,8 @@
 
 namespace cowraid {
 
-namespace {
-
-Result<VolumeTarget> target_of_device(const std::string& text, const std::string& device, std::string& why)
+Result<VolumeTarget> target_of_device(const std::string& text, const std::string& device, const char* advice,
+                                      std::string& why)
 {
     for (const MountedVolume& mounted : list_mounted_volumes()) {
         if (mounted.device == device)
@@ -29,9 +28,13 @@ Result<VolumeTarget> target_of_device(const std::string& text, const std::string
         why = why_not_answered(text, entry);
         return Err::kAccess;
     }
-    why = text + " is not in a mounted cowraid volume; name a mount point, member, label or uuid";
+    why = text + " is not in a mounted cowraid volume" + advice;
     return Err::kNotFound;
 }
+
+namespace {
+
+constexpr const char* kWhatToName = "; name a mount point, member, label or uuid";
 
 VolumeInfo info_of_superblock(const Assembly& assembly)
 {
@@ -172,14 +175,14 @@ Result<VolumeTarget> find_target(const std::vector<std::string>& operands, std::
     const MountEntry* const entry =
         operands.size() == 1 && table.ok() ? cowraid_mount_at(*table, text) : nullptr;
     if (entry != nullptr && !says_it_is_dead(text))
-        return target_of_device(text, entry->device, why);
+        return target_of_device(text, entry->device, kWhatToName, why);
     const bool is_directory = operands.size() == 1 && stat(text.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
     if (operands.size() == 1 && is_dead_mount(text)) {
         why = "the daemon of " + text + " is dead; unmount it and mount the volume again";
         return Err::kIo;
     }
     if (is_directory && text.find('/') != std::string::npos)
-        return target_of_device(text, device_text(info), why);
+        return target_of_device(text, device_text(info), kWhatToName, why);
     CW_ASSIGN(const VolumeSpec spec, parse_volume_spec(operands, why));
     VolumeTarget target;
     if (const auto mounted = find_mounted_volume(spec.name); spec.paths.empty() && mounted.has_value()) {
@@ -189,7 +192,7 @@ Result<VolumeTarget> find_target(const std::vector<std::string>& operands, std::
     }
     auto members = find_volume(spec, Unusable::kSkip, why);
     if (!members.ok() && is_directory)
-        return target_of_device(text, device_text(info), why);
+        return target_of_device(text, device_text(info), kWhatToName, why);
     if (!members.ok())
         return members.err();
     target.members = members.take();

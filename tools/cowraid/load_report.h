@@ -26,6 +26,11 @@ struct VolumeTarget {
 // "major:minor" of the device that the file is on, as MountedVolume::device.
 std::string device_text(const struct stat& info);
 
+// The mounted volume of that device, on which `text` is. kAccess: somebody else mounted it, as `why` says.
+// kNotFound: none is; `why` ends in `advice`.
+Result<VolumeTarget> target_of_device(const std::string& text, const std::string& device, const char* advice,
+                                      std::string& why);
+
 // For commands that need a volume nobody has mounted. One operand is as for find_target(), several are
 // members. kBusy when it is mounted and that is refused: `why` ends in `advice`, behind "unmount it".
 enum class Mounted : uint8_t { kRefused, kAllowed };

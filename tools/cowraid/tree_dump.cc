@@ -5,7 +5,6 @@
 #include <cstring>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "base/print.h"
 #include "btree/node.h"
@@ -296,6 +295,14 @@ std::string item_text(const Key& key, std::span<const std::byte> payload)
         return text_of<DiskRemapWindow>(payload);
     }
     return "unknown type";
+}
+
+std::vector<std::string> tree_names()
+{
+    std::vector<std::string> names;
+    for (const TreeName& tree : kTreeNames)
+        names.emplace_back(tree.name);
+    return names;
 }
 
 Result<uint64_t> dump_trees(Volume& volume, const TreeDumpOptions& options, FILE* out)

@@ -7,14 +7,17 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fs/volume/volume.h"
 #include "tools/common/report_error.h"
 
 namespace cowraid {
 
+std::vector<std::string> tree_names();
+
 struct TreeDumpOptions {
-    std::string_view tree;  // "root", "checksum", "free-space", "remap" or "file"; empty: all of them
+    std::string_view tree;  // of tree_names(); empty: all of them
     bool headers_only = false;  // of nodes, no items
     bool mounted = false;  // said at the beginning
     OutputFormat format = OutputFormat::kText;

@@ -113,14 +113,15 @@ constexpr Rule kRules[] = {
      .action = Action::kCompress,
      .value = Value::kOptional,
      .usage = "=zstd[:LEVEL]",
-     .help = "compress what is written from now on, level -15 (fastest) to 15 (default 3); what does not "
-             "become smaller is stored as it is, and of what looks random that is not tried. compress=no "
-             "(default): not"},
+     .help =
+         "compress what is written from now on, level -15 (fastest) to 15 (default 3); what does not "
+         "become smaller is stored as it is, and of what looks random that is not tried. compress alone is "
+         "compress=zstd; compress=no or none (default): not"},
     {.name = "compress-force",
      .action = Action::kCompress,
      .value = Value::kOptional,
      .usage = "=zstd[:LEVEL]",
-     .help = "the same, and always tried"},
+     .help = "the same, and always tried; alone, too"},
     {.name = "mem",
      .action = Action::kMemory,
      .value = Value::kRequired,
@@ -179,7 +180,8 @@ constexpr Rule kRules[] = {
      .value = Value::kOptional,
      .usage = "=auto, async or off",
      .help = "tell devices in the background what is free: `async` all that take it, image files too, `auto` "
-             "disks that do not seek (default auto; `fstrim` works with each)"},
+             "disks that do not seek (default auto; `fstrim` works with each). discard alone is `async`, "
+             "nodiscard `off`"},
     {.name = "background_share",
      .action = Action::kNumber,
      .value = Value::kRequired,
@@ -337,6 +339,9 @@ constexpr Rule kRules[] = {
     {"barrier", Action::kInapplicable},
     {"user_subvol_rm_allowed", Action::kInapplicable},
     {"acl", Action::kIgnore},
+    {"user_xattr", Action::kIgnore},
+    {"inode64", Action::kIgnore},
+    {"errors", Action::kInapplicable, Value::kRequired},
     {"noacl", Action::kInapplicable},
     {"lazytime", Action::kInapplicable},
     {"iversion", Action::kInapplicable},

@@ -214,6 +214,9 @@ TEST_CASE("options: those of others are named and ignored, unknown ones refused 
     const MountRequest request = parse("space_cache=v2,ssd,autodefrag");
     REQUIRE(request.warnings.size() == 3);
     CHECK(request.warnings[0] == "option 'space_cache' has no effect here");
+    CHECK(parse("acl,user_xattr,inode64").warnings.empty());
+    REQUIRE(parse("errors=remount-ro").warnings.size() == 1);
+    CHECK(parse("errors=remount-ro").warnings[0] == "option 'errors' has no effect here");
     CHECK(refusal("frobnicate").find("'frobnicate'") != std::string::npos);
     CHECK(refusal("frobnicate=1").find("-s") != std::string::npos);
     MountRequest sloppy;
