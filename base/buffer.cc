@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "base/buffer.h"
 
-#include <sys/mman.h>
-
 #include <cstdlib>
 #include <cstring>
 
@@ -27,17 +25,19 @@ bool is_large(size_t bytes)
     return !kAddressSanitizer && bytes >= kLargeBytesMin && bytes <= kLargeBytesMax;
 }
 
-// Sizes above those that are kept come from huge pages, too: a device takes a mebibyte of them as one
-// request, and of small pages only half of it.
+// The largest come from the kernel and go back to it: in malloc smaller ones take pieces of what is free, and
+// it grows by the whole size for the next. From huge pages, too: a device takes a mebibyte of them as one
+// request, and of small pages only half of it. The sanitizer sees what malloc gives.
+bool is_huge(size_t bytes)
+{
+    return !kAddressSanitizer && bytes >= kHugeBytesMin;
+}
+
 std::byte* allocate(size_t bytes)
 {
-    constexpr size_t kHugePageBytes = 2 * kMiB;
-    const bool huge = bytes >= kHugePageBytes;
-    const size_t alignment = huge ? kHugePageBytes : kBlockBytes;
-    void* const memory = std::aligned_alloc(alignment, round_up(bytes, alignment));
-    if (huge && memory != nullptr)
-        madvise(memory, round_up(bytes, alignment), MADV_HUGEPAGE);  // a hint
-    return static_cast<std::byte*>(memory);
+    if (is_huge(bytes))
+        return map_huge(bytes);
+    return static_cast<std::byte*>(std::aligned_alloc(kBlockBytes, round_up(bytes, kBlockBytes)));
 }
 
 }  // namespace
@@ -70,6 +70,8 @@ AlignedBuffer::~AlignedBuffer()
         large_free(data_, size_);
     else if (data_ != nullptr && is_poisoned(size_))
         poisoned_free(data_, size_);
+    else if (data_ != nullptr && is_huge(size_))
+        unmap_huge(data_, size_);
     else
         std::free(data_);
 }

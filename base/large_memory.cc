@@ -11,6 +11,7 @@
 
 #include "base/assert.h"
 #include "base/mutex.h"
+#include "base/units.h"
 
 namespace cowraid {
 
@@ -41,21 +42,9 @@ uint16_t all_slots(size_t size_class)
     return static_cast<uint16_t>((1u << (kRegionBytes / slot_bytes(size_class))) - 1);
 }
 
-std::byte* map_region()
+size_t mapped_bytes(size_t bytes)
 {
-    // Twice the size has an aligned region in it; the rest goes back.
-    void* mapped =
-        mmap(nullptr, 2 * kRegionBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapped == MAP_FAILED)
-        return nullptr;
-    auto* begin = static_cast<std::byte*>(mapped);
-    const size_t before = -reinterpret_cast<uintptr_t>(begin) % kRegionBytes;
-    if (before > 0)
-        munmap(begin, before);
-    munmap(begin + before + kRegionBytes, kRegionBytes - before);
-    // Without huge pages it works as well.
-    madvise(begin + before, kRegionBytes, MADV_HUGEPAGE);
-    return begin + before;
+    return round_up(bytes, kRegionBytes);
 }
 
 class LargeMemory {
@@ -88,7 +77,7 @@ std::byte* LargeMemory::region_for(size_t size_class)
         return partial_[size_class].back();
     std::byte* region;
     if (empty_.empty()) {
-        region = map_region();
+        region = map_huge(kRegionBytes);
         if (region == nullptr)
             return nullptr;
     } else {
@@ -148,7 +137,7 @@ void LargeMemory::trim()
         spare_ = empty_.size();
     }
     for (std::byte* region : given_back)
-        munmap(region, kRegionBytes);
+        unmap_huge(region, kRegionBytes);
 }
 
 size_t LargeMemory::bytes_held()
@@ -164,6 +153,29 @@ LargeMemory& large_memory()
 }
 
 }  // namespace
+
+std::byte* map_huge(size_t bytes)
+{
+    const size_t size = mapped_bytes(bytes);
+    // That much more has an aligned part of the size in it; the rest goes back.
+    void* mapped =
+        mmap(nullptr, size + kRegionBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED)
+        return nullptr;
+    auto* begin = static_cast<std::byte*>(mapped);
+    const size_t before = -reinterpret_cast<uintptr_t>(begin) % kRegionBytes;
+    if (before > 0)
+        munmap(begin, before);
+    munmap(begin + before + size, kRegionBytes - before);
+    // Without huge pages it works as well.
+    madvise(begin + before, size, MADV_HUGEPAGE);
+    return begin + before;
+}
+
+void unmap_huge(std::byte* memory, size_t bytes)
+{
+    munmap(memory, mapped_bytes(bytes));
+}
 
 std::byte* large_allocate(size_t bytes)
 {

@@ -17,6 +17,13 @@ std::byte* large_allocate(size_t bytes);
 // `memory` is from large_allocate(bytes) with the same size.
 void large_free(std::byte* memory, size_t bytes);
 
+// From this size on a buffer is mapped by itself.
+inline constexpr size_t kHugeBytesMin = 2 * kLargeBytesMax;
+// Whole huge pages, content zeros, for one buffer of at least that size. Null when the kernel has no memory.
+std::byte* map_huge(size_t bytes);
+// `memory` is from map_huge(bytes) with the same size.
+void unmap_huge(std::byte* memory, size_t bytes);
+
 // Gives back to the kernel what no allocation has needed since the last call; called now and then.
 void large_trim();
 // Bytes held from the kernel, in use or kept.

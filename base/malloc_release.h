@@ -8,4 +8,15 @@ namespace cowraid {
 // per 100 MiB, for which others that need fresh memory wait: for a process that is idle. Thread-safe.
 void malloc_release();
 
+// Bytes that malloc holds from the kernel, and the part of them that is whole pages nobody uses. 0 where
+// malloc does not say so. Thread-safe.
+struct MallocBytes {
+    size_t held = 0, free = 0;
+};
+MallocBytes malloc_bytes();
+
+// What the caches of threads take together, about; malloc's own default is the most that it will be. Before
+// threads start.
+void malloc_limit_caches(size_t bytes);
+
 }  // namespace cowraid

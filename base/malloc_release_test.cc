@@ -49,4 +49,23 @@ TEST_CASE("malloc: blocks that are free go back to the kernel when asked, others
     CHECK(kept.data()[kBlockBytes - 1] == std::byte{7});
 }
 
+TEST_CASE("malloc: who takes pieces of what a large buffer left does not make the next one grow the process")
+{
+    constexpr size_t kRounds = 10, kLarge = 12 * kMiB, kSmall = 64 * kKiB, kSmallCount = 64;
+    const uint64_t before = resident_bytes();
+    std::vector<AlignedBuffer> kept;
+    for (size_t round = 0; round < kRounds; ++round) {
+        {
+            AlignedBuffer large(kLarge);
+            std::memset(large.data(), static_cast<int>(round), large.size());
+        }
+        for (size_t i = 0; i < kSmallCount; ++i) {
+            kept.emplace_back(kSmall);
+            std::memset(kept.back().data(), 1, kSmall);
+        }
+    }
+    CHECK(malloc_bytes().held > 0);
+    CHECK(resident_bytes() - before < kRounds * kSmallCount * kSmall + 2 * kLarge);
+}
+
 #endif

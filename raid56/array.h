@@ -357,6 +357,8 @@ public:
     Status start_partial_writes(IntentLog& log, const PartialWriteOptions& options);
     // Changes the options of an array in use, all but worker_count. kInvalid as above.
     Status set_partial_write_options(const PartialWriteOptions& options);
+    // Memory that is kept between calls for parity and what is read for it.
+    void keep_buffers(size_t bytes);
     // None while writes in place are not started.
     [[nodiscard]] std::optional<PartialWriteOptions> partial_write_options() const;
     // Writes blocks in place: parity is updated from what is read and verified, or from the stripe cache, and

@@ -29,10 +29,16 @@ AlignedBuffer BufferPool::take(size_t bytes)
 void BufferPool::give_back(AlignedBuffer buffer)
 {
     MutexLock guard(mutex_);
-    if (buffer.size() == 0 || free_bytes_ + buffer.size() > kKeptBytes)
+    if (buffer.size() == 0 || free_bytes_ + buffer.size() > kept_max_)
         return;
     free_bytes_ += buffer.size();
     free_.push_back(std::move(buffer));
+}
+
+void BufferPool::keep_at_most(size_t bytes)
+{
+    MutexLock guard(mutex_);
+    kept_max_ = bytes;
 }
 
 }  // namespace cowraid

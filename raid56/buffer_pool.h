@@ -31,14 +31,15 @@ public:
         AlignedBuffer buffer_;
     };
 
-private:
     // What the pool keeps when nothing runs; more is freed at once.
-    static constexpr size_t kKeptBytes = 32 * 1024 * 1024;
+    void keep_at_most(size_t bytes);
 
+private:
     AlignedBuffer take(size_t bytes);
     void give_back(AlignedBuffer buffer);
 
     Mutex mutex_{LockRank::kLeaf};
+    size_t kept_max_ CW_GUARDED_BY(mutex_) = 32 * 1024 * 1024;
     std::vector<AlignedBuffer> free_ CW_GUARDED_BY(mutex_);
     size_t free_bytes_ CW_GUARDED_BY(mutex_) = 0;
 };

@@ -82,6 +82,11 @@ Status Array::set_partial_write_options(const PartialWriteOptions& options)
     return {};
 }
 
+void Array::keep_buffers(size_t bytes)
+{
+    state_->buffers.keep_at_most(bytes);
+}
+
 Status Array::write_blocks(std::span<BlockWrite> writes, const WriteOrigin& origin)
 {
     WriteRequest request;

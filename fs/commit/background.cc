@@ -218,6 +218,21 @@ void ConfirmPace::step()
 
 }  // namespace
 
+namespace {
+
+// Where a mount holds most of what it may take, what nobody uses goes back to the kernel at once.
+void keep_within_memory(const MountOptions& options)
+{
+    const MallocBytes malloc = malloc_bytes();
+    if (malloc.held + large_bytes_held() < options.memory_bytes / 8 * 5)
+        return;
+    large_trim();
+    if (malloc.free >= options.memory_bytes / 32)
+        malloc_release();
+}
+
+}  // namespace
+
 void* Background::commit_main(void* self)
 {
     Committer& committer = static_cast<Background*>(self)->committer_;
@@ -245,6 +260,7 @@ void* Background::commit_main(void* self)
             committer.flush().ignore();
         if (work.stop)
             return nullptr;
+        keep_within_memory(committer.store.options);
         if (commit) {
             large_trim();
             // What is free between two bursts is for the next one, unless none comes.

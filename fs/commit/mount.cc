@@ -89,6 +89,7 @@ Result<RootContent> read_root(Volume& volume, std::string& why)
 void Committer::load(const RootContent& root)
 {
     store.allocator.set_memory_limit(store.options.memory_bytes / 8);
+    store.volume.array().keep_buffers(store.options.memory_bytes / 32);
     std::unordered_map<uint64_t, GroupUsage> usages;
     for (const GroupUsage& usage : root.usages)
         usages.emplace(usage.group_address.value, usage);

@@ -5,12 +5,13 @@ import contextlib
 import hashlib
 import os
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from conftest import TOOLS, Volume, random_content, run, tool
+from conftest import PATIENCE, TOOLS, Volume, random_content, run, tool
 
 MIB = 1 << 20
 GROUP_MIB = 512
@@ -123,6 +124,39 @@ def test_large_attributes_stay_within_it(make_volume):
         for number in range(1000):
             assert os.getxattr(file, f"user.{number}") == number.to_bytes(4, "little") + value
     assert peak_mib(volume.daemon()) <= 192
+    volume.unmount()
+    volume.check()
+
+
+RANDOM_WRITER = """
+import os, random, sys, time
+path, seed, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+chosen, source = random.Random(seed), os.urandom(1 << 20)
+file, content, end = os.open(path, os.O_RDWR | os.O_CREAT), bytearray(8 << 20), time.monotonic() + seconds
+while time.monotonic() < end:
+    size = chosen.randrange(4096, 200000)
+    at, begin = chosen.randrange(len(content) - size), chosen.randrange(len(source) - size)
+    if chosen.random() < 0.3:
+        read = os.pread(file, size, at)
+        assert read == content[at:at + size][:len(read)]
+    else:
+        os.pwrite(file, source[begin:begin + size], at)
+        content[at:at + size] = source[begin:begin + size]
+os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+assert os.pread(file, len(content), 0) == content[:os.fstat(file).st_size]
+"""
+
+
+def test_random_writers_stay_within_it(make_volume):
+    """Buffers of all sizes come and go: what is free between them must not grow without limit."""
+    volume = make_volume(member_count=5, member_mib=400, loops=False)
+    volume.make()
+    volume.mount(options="mem=128M")
+    command = [sys.executable, "-c", RANDOM_WRITER]
+    writers = [subprocess.Popen([*command, volume.mount_point / f"file{i}", str(i), str(STORM_SECONDS)])
+               for i in range(24)]
+    assert [writer.wait(10 * PATIENCE) for writer in writers] == [0] * len(writers)
+    assert peak_mib(volume.daemon()) <= 128
     volume.unmount()
     volume.check()
 

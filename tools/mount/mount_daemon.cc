@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/log_count.h"
+#include "base/malloc_release.h"
 #include "base/out_of_memory.h"
 #include "base/sanitizer.h"
 #include "base/units.h"
@@ -111,6 +112,7 @@ void clear_environment()
 // Nobody is killed for lack of memory in its place, so it must not take all of it.
 void limit_daemon_memory(const MountOptions& options)
 {
+    malloc_limit_caches(options.memory_bytes / 32);
     const uint64_t shares =
         options.node_cache_bytes + options.dirty_bytes_max + options.partial_writes.stripe_cache_bytes;
     const uint64_t asked = std::max(shares, options.memory_bytes) + kMemoryBesideCaches;
