@@ -152,18 +152,15 @@ VolumeStatistics Filesystem::statistics()
     const uint64_t narrowing_all = narrowing_blocks(store, Emptied::kAll);
     statistics.total_blocks = data.total_blocks + potential + dropped;
     statistics.total_blocks -= std::min(statistics.total_blocks, narrowing_all);
-    // Without room for what the largest operation may change, no data can be written either.
-    constexpr PendingChanges kLargest{
-        .entries = 48, .bytes = 65536, .data_blocks = 256, .data_runs = 4, .front_runs = 4};
-    const uint64_t returning = store.allocator.numbers(kGroupMetadata).pinned_blocks;
-    const bool full = !store.ledger.fits_alone(kLargest, returning);
+    const std::optional<uint64_t> with_nodes = potential_with_nodes(store);
     // Blocks on their way to be free: who wants them makes the commits that it takes.
     const uint64_t coming = data.returning_blocks + committer.empty_groups.leaving_blocks() + dropped;
     // Beyond what data_available() leaves out.
     const uint64_t known = narrowing_blocks(store, Emptied::kOffered);
-    const uint64_t narrowing = narrowing_all - std::min(narrowing_all, known);
+    const uint64_t less = narrowing_all - std::min(narrowing_all, known) + potential -
+                          std::min(potential, with_nodes.value_or(0));
     const uint64_t available = store.ledger.data_available() + coming;
-    statistics.available_blocks = full ? 0 : available - std::min(available, narrowing);
+    statistics.available_blocks = with_nodes ? available - std::min(available, less) : 0;
     const uint64_t unused = statistics.total_blocks - std::min(statistics.total_blocks, data.used_blocks);
     statistics.free_blocks = std::max(unused, statistics.available_blocks);
     statistics.inode_count = names.inode_count;
@@ -196,7 +193,7 @@ VolumeInfo Filesystem::info()
     for (const MemberInfo& member : info.members)
         if (!member.successor)
             info.unallocated_raw_bytes += member.size_bytes - std::min(member.size_bytes, member.used_bytes);
-    info.available_bytes = store.ledger.data_available() * kBlockBytes;
+    info.available_bytes = statistics().available_blocks * kBlockBytes;
     info.reserve_bytes = store.ledger.metadata_room().reserve_blocks * kBlockBytes;
     info.compression_counted = committer.files.compression_counted;
     info.compressed_file_bytes = committer.files.compressed_file_blocks * kBlockBytes;

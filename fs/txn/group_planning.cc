@@ -35,6 +35,14 @@ uint64_t offered_blocks(const Store& store, uint64_t potential)
            data.degraded_partial_row_blocks + potential;
 }
 
+// With members away a group for nodes takes no slots of the last group of data; those that are kept for nodes
+// it takes.
+std::optional<uint64_t> potential_after_degraded(const Store& store, uint32_t content, SlotMembers members)
+{
+    const std::optional<uint64_t> after = store.volume.potential_after(content, members);
+    return after.value_or(0) > 0 || store.volume.potential_blocks(kGroupData) == 0 ? after : std::nullopt;
+}
+
 // `needed`: the balance under way waits for it, and was let begin because there are slots for it.
 bool may_plan(Store& store, uint32_t content, const PlanWith& with, bool needed)
 {
@@ -43,8 +51,8 @@ bool may_plan(Store& store, uint32_t content, const PlanWith& with, bool needed)
     if (content == kGroupData && store.volume.potential_blocks(kGroupData, with.members) == 0)
         return false;
     if (store.volume.degraded()) {
-        const uint64_t after = store.volume.potential_after(content, with.members);
-        return after > 0 && store.ledger.try_lower_room(offered_blocks(store, after));
+        const std::optional<uint64_t> after = potential_after_degraded(store, content, with.members);
+        return after && store.ledger.try_lower_room(offered_blocks(store, *after));
     }
     // Beyond what is kept a group may cost data one of its own on each member that it is on.
     if (content == kGroupData || store.volume.keeps_slots_for(content, store.volume.profiles()))
@@ -56,7 +64,7 @@ bool may_plan(Store& store, uint32_t content, const PlanWith& with, bool needed)
         return false;
     // There may be no groups of data just now: all that writers were told is in slots.
     return store.ledger.try_lower_room(
-        offered_blocks(store, store.volume.potential_after(content, with.members)));
+        offered_blocks(store, store.volume.potential_after(content, with.members).value_or(0)));
 }
 
 // Until `room` is `wanted_blocks`, or there are no slots: the budget tells writers.
@@ -101,6 +109,22 @@ uint64_t data_beside_nodes(const Store& store, const Profile& profile)
     const uint64_t groups = std::max<uint64_t>(1, store.volume.array().groups().size());
     return (profile.copies + profile.parity) * store.allocator.numbers(kGroupData).total_blocks / groups;
 }
+
+namespace {
+
+// What the largest operation takes in nodes of that content, with what it must leave.
+uint64_t largest_change_blocks(const Store& store, uint32_t content)
+{
+    const MetadataRoom room = store.ledger.metadata_room();
+    const NodeBound bound = node_bound(room, kLargestChange);
+    const uint64_t file = bound.file_blocks + room.reserve_blocks;
+    const uint64_t system = bound.system_blocks + std::max(room.system_reserve_blocks, bound.early_blocks);
+    if (!nodes_apart(store))
+        return file + system;
+    return content == kGroupMetadata ? file : system;
+}
+
+}  // namespace
 
 bool is_in_balance(const Store& store, const GroupNumbers& numbers)
 {
@@ -147,11 +171,14 @@ uint64_t metadata_ahead(const Store& store, uint32_t content, uint64_t leaving_b
         std::max(kMetadataAheadBlocks, std::min(2 * numbers.used_blocks, kMetadataAheadBlocksMax));
     // On a small volume one group is a large share. Up to what is kept for metadata anyway half of that is
     // free; then the next waits until half of the last is used. With members away nothing is kept for groups
-    // without them: those there are go on being used when there are no slots for more.
-    const uint64_t kept = store.volume.degraded() ? 0 : store.volume.metadata_kept_blocks(content);
+    // without them: those there are go on being used when there are no slots for more. There the next one
+    // must not come too late: data is refused where the largest operation has no room.
+    const bool degraded = store.volume.degraded();
+    const uint64_t kept = degraded ? 0 : store.volume.metadata_kept_blocks(content);
+    const uint64_t least = degraded ? largest_change_blocks(store, content) : 0;
     const uint64_t whole = store.allocator.numbers(content).whole_blocks;
     const uint64_t share = std::max(whole - std::min(whole, leaving_blocks), kept) / 2;
-    return std::max(kReserveBlocksMin, std::min(wanted, share));
+    return std::max({kReserveBlocksMin, least, std::min(wanted, share)});
 }
 
 // A share of the volume, so that slots stay free for what comes: metadata, or other members' places when one
@@ -307,6 +334,23 @@ MetadataRoom read_metadata_room(const Store& store)
 }
 
 }  // namespace
+
+std::optional<uint64_t> potential_with_nodes(const Store& store)
+{
+    const uint64_t potential = store.volume.potential_blocks(kGroupData);
+    const uint64_t returning = store.allocator.numbers(kGroupMetadata).pinned_blocks;
+    if (store.ledger.fits_alone(kLargestChange, returning))
+        return potential;
+    for (const GroupNumbers& group : store.allocator.group_numbers(kGroupMetadata | kGroupSystem))
+        if (group.planned)
+            return potential;
+    if (store.volume.degraded())
+        for (const SlotMembers members : {SlotMembers::kPresent, SlotMembers::kAll})
+            if (const std::optional<uint64_t> after =
+                    potential_after_degraded(store, kGroupMetadata, members))
+                return std::min(potential, *after);
+    return std::nullopt;
+}
 
 uint64_t narrowing_blocks(const Store& store, Emptied emptied)
 {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/status.h"
 #include "fs/txn/store.h"
@@ -47,6 +48,9 @@ void open_node_groups(Store& store, uint64_t node_blocks);
 // `blocks` of free rows of a group of that content, for nodes, are about to close; the budget is without
 // them. False: a commit of what is pending may need them; nothing is changed. Commit thread.
 [[nodiscard]] bool give_up_node_room(Store& store, uint32_t content, uint64_t blocks);
+// What slots can hold of data once the largest operation has room for its nodes. Nothing: no commit makes
+// that room, so that data cannot be written either.
+std::optional<uint64_t> potential_with_nodes(const Store& store);
 // By how many blocks the capacity falls when data groups that hold nothing and lack a member have given their
 // slots back: groups made in their place, of members that are present, have fewer data columns.
 enum class Emptied : uint8_t {

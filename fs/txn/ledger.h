@@ -43,6 +43,9 @@ PendingChanges changes_of_items(uint32_t item_count);
 PendingChanges changes_of_left(uint64_t item_count);
 // What so much dirty data, which has no items yet, will take.
 PendingChanges changes_of_data(uint64_t blocks, DirtyRuns runs);
+// The largest operation.
+inline constexpr PendingChanges kLargestChange{
+    .entries = 48, .bytes = 65536, .data_blocks = 256, .data_runs = 4, .front_runs = 4};
 // What is in one transaction; its dirty data is not.
 PendingChanges changes_in(const Transaction& transaction);
 

@@ -518,7 +518,7 @@ uint64_t Volume::narrowing_blocks(std::vector<VolumeAddress> groups, bool with_d
     return blocks;
 }
 
-uint64_t Volume::potential_after(uint32_t content, SlotMembers members) const
+std::optional<uint64_t> Volume::potential_after(uint32_t content, SlotMembers members) const
 {
     MutexLock lock(mutex_);
     note_present();
@@ -526,7 +526,7 @@ uint64_t Volume::potential_after(uint32_t content, SlotMembers members) const
     Result<GroupRecord> group = slots.plan_group(shown_profile(content), chunk_bytes_for(content), members,
                                                  left_by(content, members));
     if (!group.ok())
-        return 0;
+        return std::nullopt;
     group->content = content;
     const uint64_t blocks =
         slots.potential_blocks(shown_profile(kGroupData), identity_.chunk_bytes,

@@ -132,8 +132,8 @@ public:
     [[nodiscard]] uint64_t potential_blocks(uint32_t content,
                                             SlotMembers members = SlotMembers::kPresentFirst) const;
     // The blocks of data that unallocated slots of all members and a new group of data could still hold once
-    // plan_group() has made that group, whatever it is for. 0: it would not.
-    [[nodiscard]] uint64_t potential_after(uint32_t content, SlotMembers members) const;
+    // plan_group() has made that group, whatever it is for. Nothing: it would not.
+    [[nodiscard]] std::optional<uint64_t> potential_after(uint32_t content, SlotMembers members) const;
     // The blocks of data that unallocated slots could still hold with members of such sizes more.
     [[nodiscard]] uint64_t potential_with(std::span<const uint64_t> member_bytes) const;
     // By how many blocks the capacity falls when these groups of data give their slots back, and the dropped

@@ -198,6 +198,89 @@ TEST_CASE("degraded space: what an unlink frees is reported before the next comm
 
 namespace {
 
+// Overwrites pieces of 24 files of 8 MiB until hardly a stripe holds nothing.
+void scatter(SpaceWorld& world)
+{
+    constexpr uint64_t kFiles = 24, kFileBlocks = 2048, kBlocksMax = 50, kWrites = 6000;
+    std::vector<InodeNumber> files;
+    for (uint64_t i = 0; i < kFiles; ++i) {
+        const Result<Attributes> made =
+            world.fs().names.make_node(kRoot, "scattered" + std::to_string(i), S_IFREG | 0644, 0, {});
+        REQUIRE(made.ok());
+        files.push_back(made->inode);
+    }
+    uint64_t seed = 1;
+    const auto below = [&seed](uint64_t end) {
+        seed = seed * 6364136223846793005 + 1442695040888963407;
+        return (seed >> 33) % end;
+    };
+    const std::vector<std::byte> content(kBlocksMax * kBlockBytes, std::byte{7});
+    for (uint64_t i = 0; i < kWrites; ++i) {
+        const InodeNumber file = files[below(kFiles)];
+        const auto part = std::span(content).first((1 + below(kBlocksMax)) * kBlockBytes);
+        const uint64_t at = below(kFileBlocks) * kBlockBytes;
+        const Result<size_t> written = world.fs().files.write(file, at, part, {}, {});
+        REQUIRE_MESSAGE(written.ok(), err_text(written.err()));
+        if (i % 40 == 39)
+            world.commit();
+    }
+    for (const InodeNumber file : files)
+        world.fs().names.forget(file, 1);
+}
+
+// Makes names until so many blocks are free for nodes, or more groups for nodes are made.
+void add_names(SpaceWorld& world, uint64_t free_blocks)
+{
+    const auto room = [&] {
+        return world.fs().store.ledger.metadata_room();
+    };
+    const uint64_t groups = room().group_count;
+    for (uint64_t names = 0; room().free_blocks > free_blocks && room().group_count == groups; ++names) {
+        const std::string name = "name" + std::to_string(names) + std::string(100, 'x');
+        const Result<Attributes> made = world.fs().names.make_node(kRoot, name, S_IFREG | 0644, 0, {});
+        REQUIRE(made.ok());
+        world.fs().names.forget(made->inode, 1);
+        if (names % 100 == 99)
+            world.settle();
+    }
+}
+
+}  // namespace
+
+TEST_CASE("degraded space: what random overwrites leave free is reported, and large writes take it")
+{
+    SpaceWorld world(5, 400 * kMiB, ProfileId::kRaid6, ProfileId::kRaid1c3);
+    world.start();
+    world.unmount();
+    world.mount({3, 4});
+    scatter(world);
+    add_names(world, 2100);
+    const VolumeStatistics statistics = world.fs().statistics();
+    CAPTURE(statistics.free_blocks);
+    CHECK(world.fs().info().available_bytes == statistics.available_blocks * kBlockBytes);
+    CHECK(statistics.available_blocks + world.group_blocks() >= statistics.free_blocks);
+    // As large as the kernel writes.
+    constexpr uint64_t kPiece = 256;
+    const Result<Attributes> made = world.fs().names.make_node(kRoot, "large", S_IFREG | 0644, 0, {});
+    REQUIRE(made.ok());
+    const std::vector<std::byte> content(kPiece * kBlockBytes, std::byte{9});
+    uint64_t taken = 0;
+    while (world.fs().files.write(made->inode, taken * kBlockBytes, content, {}, {}).ok())
+        taken += kPiece;
+    CHECK(taken + kPiece >= statistics.available_blocks);
+    const Status synced = world.fs().committer.sync();
+    CHECK_MESSAGE(synced.ok(), err_text(synced.err()));
+    std::vector<std::byte> got(content.size());
+    for (uint64_t at = 0; at < taken; at += kPiece) {
+        REQUIRE(world.fs().files.read(made->inode, at * kBlockBytes, got).ok());
+        REQUIRE(got == content);
+    }
+    world.fs().names.forget(made->inode, 1);
+    world.unmount();
+}
+
+namespace {
+
 unsigned long long ull(uint64_t value)
 {
     return value;

@@ -2,8 +2,9 @@
 """cowraid filesystem usage -T and --layout: every slot of every member, mounted or not."""
 
 import json
+import os
 
-from conftest import random_content, run, tool
+from conftest import random_content, run, tool, wait_for
 
 
 def usage(volume, *arguments, where=None):
@@ -69,6 +70,37 @@ def test_a_missing_member_is_drawn(make_volume):
     run("sync", "-f", volume.mount_point)
     assert "Member 3 (missing)" in usage(volume, "--layout")
     assert any(line.split()[1:2] == ["missing"] for line in usage(volume, "-T").splitlines())
+
+
+def test_usage_metrics_and_df_agree_after_a_deletion(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=256)
+    volume.make()
+    volume.mount()
+    gone = volume.mount_point / "gone"
+    gone.write_bytes(random_content(64 << 20))
+    run("sync", "-f", volume.mount_point)
+
+    def df():
+        space = os.statvfs(volume.mount_point)
+        return space.f_bavail * space.f_frsize
+
+    def metrics():
+        lines = tool("cowraid", "metrics", volume.mount_point).stdout.splitlines()
+        line = next(line for line in lines if line.startswith("cowraid_available_bytes{"))
+        return int(line.split()[-1])
+
+    def agreed():
+        """What all three say, if nothing changes meanwhile."""
+        before = df()
+        others = {json.loads(usage(volume, "--json"))["available_bytes"], metrics()}
+        if df() != before:
+            return None
+        assert others == {before}
+        return before
+
+    full = wait_for(agreed)
+    gone.unlink()
+    wait_for(lambda: (agreed() or 0) >= full + (48 << 20))
 
 
 def test_where_one_volume_is_meant_it_need_not_be_named(make_volume):
