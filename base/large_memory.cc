@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <unordered_map>
 #include <vector>
@@ -42,6 +43,8 @@ uint16_t all_slots(size_t size_class)
     return static_cast<uint16_t>((1u << (kRegionBytes / slot_bytes(size_class))) - 1);
 }
 
+std::atomic<size_t> bytes_mapped{0};
+
 size_t mapped_bytes(size_t bytes)
 {
     return round_up(bytes, kRegionBytes);
@@ -52,7 +55,6 @@ public:
     std::byte* allocate(size_t size_class);
     void free(std::byte* memory);
     void trim();
-    size_t bytes_held();
 
 private:
     struct Region {
@@ -140,12 +142,6 @@ void LargeMemory::trim()
         unmap_huge(region, kRegionBytes);
 }
 
-size_t LargeMemory::bytes_held()
-{
-    MutexLock lock(mutex_);
-    return (regions_.size() + empty_.size()) * kRegionBytes;
-}
-
 LargeMemory& large_memory()
 {
     static auto* memory = new LargeMemory;  // never destroyed: buffers may outlive main()
@@ -169,12 +165,14 @@ std::byte* map_huge(size_t bytes)
     munmap(begin + before + size, kRegionBytes - before);
     // Without huge pages it works as well.
     madvise(begin + before, size, MADV_HUGEPAGE);
+    bytes_mapped.fetch_add(size, std::memory_order_relaxed);
     return begin + before;
 }
 
 void unmap_huge(std::byte* memory, size_t bytes)
 {
     munmap(memory, mapped_bytes(bytes));
+    bytes_mapped.fetch_sub(mapped_bytes(bytes), std::memory_order_relaxed);
 }
 
 std::byte* large_allocate(size_t bytes)
@@ -195,7 +193,7 @@ void large_trim()
 
 size_t large_bytes_held()
 {
-    return large_memory().bytes_held();
+    return bytes_mapped.load(std::memory_order_relaxed);
 }
 
 }  // namespace cowraid

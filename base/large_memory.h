@@ -26,7 +26,7 @@ void unmap_huge(std::byte* memory, size_t bytes);
 
 // Gives back to the kernel what no allocation has needed since the last call; called now and then.
 void large_trim();
-// Bytes held from the kernel, in use or kept.
+// Bytes that both hold from the kernel, in use or kept.
 size_t large_bytes_held();
 
 }  // namespace cowraid

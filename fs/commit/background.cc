@@ -221,13 +221,34 @@ void ConfirmPace::step()
 namespace {
 
 // Where a mount holds most of what it may take, what nobody uses goes back to the kernel at once.
-void keep_within_memory(const MountOptions& options)
+class MemoryPace {
+public:
+    explicit MemoryPace(const MountOptions& options)
+        : most_(std::max(options.memory_bytes, options.node_cache_bytes + options.dirty_bytes_max +
+                                                   options.partial_writes.stripe_cache_bytes))
+    {
+    }
+
+    void step();
+
+private:
+    static constexpr uint64_t kPauseUs = 200'000;
+
+    const uint64_t most_;
+    uint64_t next_us_ = 0;
+};
+
+void MemoryPace::step()
 {
+    const uint64_t now = clock_us();
+    if (now < next_us_)
+        return;
+    next_us_ = now + kPauseUs;
     const MallocBytes malloc = malloc_bytes();
-    if (malloc.held + large_bytes_held() < options.memory_bytes / 8 * 5)
+    if (malloc.held + large_bytes_held() < most_ / 8 * 5)
         return;
     large_trim();
-    if (malloc.free >= options.memory_bytes / 32)
+    if (malloc.free >= most_ / 32)
         malloc_release();
 }
 
@@ -243,6 +264,7 @@ void* Background::commit_main(void* self)
     uint64_t last_change = committer.store.changes.newest();
     CleanPace pace(committer);
     ConfirmPace confirm(committer);
+    MemoryPace memory(committer.store.options);
     while (true) {
         uint64_t now = clock_us();
         const uint64_t interval_us =
@@ -260,7 +282,7 @@ void* Background::commit_main(void* self)
             committer.flush().ignore();
         if (work.stop)
             return nullptr;
-        keep_within_memory(committer.store.options);
+        memory.step();
         if (commit) {
             large_trim();
             // What is free between two bursts is for the next one, unless none comes.
@@ -314,8 +336,8 @@ void* Background::scrub_main(void* self)
     prepare_thread("cowraid-scrub");
     yield_to_users();
     while (committer.scrub.wait()) {
-        committer.scrub.mend_freed();
-        committer.scrub.step();
+        if (!committer.scrub.mend_freed())
+            committer.scrub.step();
     }
     return nullptr;
 }

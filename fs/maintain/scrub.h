@@ -197,8 +197,8 @@ private:
     [[nodiscard]] bool saw_all_nodes() const;
     [[nodiscard]] bool goes_on(uint64_t number) const;
     bool recheck_damage(const Step& step, WorkTurns& turns);
-    bool mend_rows(const Ref<const ArrayGroup>& group, VolumeAddress& at, VolumeAddress end,
-                   WorkTurns& turns);
+    bool mend_rows(const ArrayGroup& group, VolumeAddress& at, VolumeAddress end, WorkTurns& turns);
+    bool mend(const FreedDamage& freed, VolumeAddress& seen, bool& mended, WorkTurns& turns);
     VolumeAddress recheck_some(const DamagedRun& run, VolumeAddress from, WorkTurns& turns);
     [[nodiscard]] bool stopped() const;
     void enter_running() CW_REQUIRES(mutex_);

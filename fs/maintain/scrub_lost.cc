@@ -102,7 +102,7 @@ bool Scrub::recheck_damage(const Step& step, WorkTurns& turns)
     return true;
 }
 
-// Also when it was freed, and so is not listed any more: nobody is charged for what has its place then.
+// Also when it was freed, whether or not it is listed still: nobody is charged for what has its place then.
 bool Scrub::is_node_lost(const BlockRef& ref)
 {
     const View view = store_.timeline.view();
@@ -112,30 +112,82 @@ bool Scrub::is_node_lost(const BlockRef& ref)
     return !store_.node_reader.read_node(ref, 0, memory).ok();
 }
 
-// From the stripe at `at` on, until `at` is at or behind `end`. False: what is wrong there stays so for now.
-bool Scrub::mend_rows(const Ref<const ArrayGroup>& group, VolumeAddress& at, VolumeAddress end,
-                      WorkTurns& turns)
+namespace {
+
+// Until the rows of blocks are looked at again that could not be mended: a member may be back.
+constexpr uint64_t kMendAgainMs = 10 * 60 * 1000;
+
+// Of what the open state uses between the two.
+Result<uint64_t> used_blocks(Store& store, VolumeAddress first, VolumeAddress end)
 {
-    const VolumeAddress first = group->record.address;
-    const uint64_t stripe_bytes = group->geometry.stripe_data_bytes();
+    std::vector<BlockRun> used;
+    const Status known = store.allocator.live_blocks(first, (end - first) / kBlockBytes, used);
+    if (!known.ok() && known.err() != Err::kInvalid)
+        return known.err();
+    uint64_t blocks = 0;
+    for (const BlockRun& part : used)
+        if (part.address < end)
+            blocks += std::min<uint64_t>(part.block_count, (end - part.address) / kBlockBytes);
+    return blocks;
+}
+
+}  // namespace
+
+// Rows from the window of the free-space tree that has `at` on, until `at` is at or behind `end`. False:
+// something there is wrong and stays so for now.
+bool Scrub::mend_rows(const ArrayGroup& group, VolumeAddress& at, VolumeAddress end, WorkTurns& turns)
+{
+    const VolumeAddress first = group.record.address;
+    const uint64_t stripe_bytes = group.geometry.stripe_data_bytes();
+    const uint64_t window = window_stripes(group.geometry);
     const ScrubOrder order{.piece_bytes = kHeldBackBytes};
-    ScrubPosition position{.tree = kTreeCount, .group = first, .stripe = (at - first) / stripe_bytes};
+    ScrubPosition position{
+        .tree = kTreeCount, .group = first, .stripe = (at - first) / stripe_bytes / window * window};
     bool mended = true;
-    while (at < end && mended) {
+    while (at < end && mended && !stopped()) {
         ScrubPiece piece;
         ScrubReport report;
         ScrubWalkCounts counts;
         mended = next_piece(store_, order, position, piece, turns, report, counts).ok();
         // Behind the last rows in use.
-        if (!piece.group || piece.group->record.address != first || piece.last)
+        if (!piece.group || piece.group->record.address != first || piece.last) {
+            at = end;
             break;
+        }
         scrub_rows(store_, order, piece, turns, report);
         turns.pause();
         at = first + position.stripe * stripe_bytes;
         mended = mended && !report.given_up && report.unrepaired + report.unsettled + report.unverified == 0;
     }
-    at = std::max(at, end);
-    return mended;
+    return mended && at >= end;
+}
+
+// `seen`: rows up to there were looked at before, with the result `mended`.
+bool Scrub::mend(const FreedDamage& freed, VolumeAddress& seen, bool& mended, WorkTurns& turns)
+{
+    const Ref<const ArrayGroup> group = store_.volume.array().group_at(freed.run.first);
+    if (!group) {
+        store_.damage.forget(freed.run.first, freed.run.block_count);
+        return true;
+    }
+    for (VolumeAddress at = freed.run.first; at < freed.run.end();) {
+        DamagedRun part = freed.run;
+        part.first = at;
+        part.block_count = std::min<uint64_t>((freed.run.end() - at) / kBlockBytes, kRecheckedMax);
+        at = part.end();
+        const Result<uint64_t> used = used_blocks(store_, part.first, part.end());
+        if (used.ok() && *used == part.block_count && freed.freed == TransactionId())
+            continue;  // it is still lost
+        if (VolumeAddress from = std::max(part.first, seen); from < part.end()) {
+            mended = mend_rows(*group, from, part.end(), turns);
+            seen = from;
+        }
+        if (!mended)
+            return false;
+        for (VolumeAddress known = part.first; known < part.end() && !stopped();)
+            known = recheck_some(part, known, turns);
+    }
+    return true;
 }
 
 bool Scrub::mend_freed()
@@ -143,28 +195,19 @@ bool Scrub::mend_freed()
     if (!store_.damage.awaits_mend() || stopped())
         return false;
     const TransactionId committed = store_.timeline.view().committed->transaction;
-    const std::vector<DamagedRun> freed = store_.damage.take_awaiting(committed);
+    const std::vector<FreedDamage> all = store_.damage.take_freed(committed, monotonic_ms());
     WorkTurns turns(store_.budget, work_of(scope_), store_.volume.members().rotational());
-    VolumeAddress seen;  // rows were mended up to here
-    for (const DamagedRun& run : freed) {
-        std::vector<BlockRun> used;
-        const Status known =
-            store_.allocator.live_in({run.first, static_cast<uint32_t>(run.block_count)}, used);
-        uint64_t used_blocks = 0;
-        for (const BlockRun& part : used)
-            used_blocks += part.block_count;
-        if (known.ok() && used_blocks == run.block_count)
-            continue;  // of an earlier mount, and still lost
-        const Ref<const ArrayGroup> group = store_.volume.array().group_at(run.first);
-        VolumeAddress at = std::max(run.first, seen);
-        const bool mended = !group || at >= run.end() || mend_rows(group, at, run.end(), turns);
-        seen = at;
-        for (at = run.first; mended && at < run.end();)
-            at = recheck_some(run, at, turns);
+    VolumeAddress seen;
+    bool mended = true;
+    for (const FreedDamage& freed : all) {
+        if (stopped())
+            store_.damage.give_back(freed, 0);
+        else if (!mend(freed, seen, mended, turns))
+            store_.damage.give_back(freed, stopped() ? 0 : monotonic_ms() + kMendAgainMs);
     }
-    if (!freed.empty())
+    if (store_.damage.changed())
         store_.commits.request_commit();
-    return !freed.empty();
+    return !all.empty();
 }
 
 bool Scrub::stopped() const

@@ -54,7 +54,7 @@ Status DamageList::load(Store& store)
         runs_[first] = run;
         block_count_ += run.block_count;
         if (group->geometry.parity > 0)
-            await({run, {}});  // nobody may use it any more
+            await({{run, {}}});
     }
     return status.err() == Err::kNotFound ? Status() : status;
 }
@@ -150,23 +150,30 @@ void DamageList::await_mend(VolumeAddress first, uint64_t block_count, Transacti
         DamagedRun part = at->second;
         part.first = std::max(first, at->first);
         part.block_count = (std::min(end, at->second.end()) - part.first) / kBlockBytes;
-        await({part, id});
+        await({{part, id}});
     }
 }
 
-std::vector<DamagedRun> DamageList::take_awaiting(TransactionId id)
+std::vector<FreedDamage> DamageList::take_freed(TransactionId id, uint64_t now_ms)
 {
     MutexLock lock(mutex_);
-    const auto taken = std::partition(awaiting_.begin(), awaiting_.end(),
-                                      [&](const Awaiting& awaiting) { return awaiting.freed > id; });
-    std::vector<DamagedRun> runs;
+    const auto taken = std::partition(awaiting_.begin(), awaiting_.end(), [&](const Awaiting& awaiting) {
+        return awaiting.damage.freed > id || awaiting.due_ms > now_ms;
+    });
+    std::vector<FreedDamage> all;
     for (auto awaiting = taken; awaiting != awaiting_.end(); ++awaiting)
-        runs.push_back(awaiting->run);
+        all.push_back(awaiting->damage);
     awaiting_.erase(taken, awaiting_.end());
     awaiting_count_ = awaiting_.size();
-    std::sort(runs.begin(), runs.end(),
-              [](const DamagedRun& a, const DamagedRun& b) { return a.first < b.first; });
-    return runs;
+    std::sort(all.begin(), all.end(),
+              [](const FreedDamage& a, const FreedDamage& b) { return a.run.first < b.run.first; });
+    return all;
+}
+
+void DamageList::give_back(const FreedDamage& freed, uint64_t due_ms)
+{
+    MutexLock lock(mutex_);
+    await({freed, due_ms});
 }
 
 bool DamageList::touches(VolumeAddress first, VolumeAddress end) const

@@ -33,6 +33,12 @@ struct DamagedRun {
     [[nodiscard]] VolumeAddress end() const { return first + block_count * kBlockBytes; }
 };
 
+// A part of one that is freed by the transaction. None: an earlier mount listed it, and nobody may use it.
+struct FreedDamage {
+    DamagedRun run;
+    TransactionId freed;
+};
+
 // Thread-safe.
 class DamageList {
 public:
@@ -54,8 +60,11 @@ public:
     void await_mend(VolumeAddress first, uint64_t block_count, TransactionId id);
     // There are such blocks.
     [[nodiscard]] bool awaits_mend() const { return awaiting_count_.load() > 0; }
-    // Those that transactions up to `id` freed, by rising address; each once.
-    [[nodiscard]] std::vector<DamagedRun> take_awaiting(TransactionId id);
+    // Those that transactions up to `id` freed and that are due at that time, by rising address; they are the
+    // caller's.
+    [[nodiscard]] std::vector<FreedDamage> take_freed(TransactionId id, uint64_t now_ms);
+    // Its row could not be mended: it is due again at that time.
+    void give_back(const FreedDamage& freed, uint64_t due_ms);
 
     [[nodiscard]] bool empty() const { return block_count_.load() == 0; }
     [[nodiscard]] uint64_t block_count() const { return block_count_.load(); }
@@ -79,8 +88,8 @@ private:
     void leave_unstored(Store& store, std::vector<Item>& items);
 
     struct Awaiting {
-        DamagedRun run;
-        TransactionId freed;
+        FreedDamage damage;
+        uint64_t due_ms = 0;
     };
 
     using Runs = std::map<VolumeAddress, DamagedRun>;
