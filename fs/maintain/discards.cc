@@ -162,7 +162,10 @@ void Discards::go_on_with_trim()
         trim.begun = true;
         trim.bytes_before = discarded_bytes_;
         const Groups groups = store_.volume.array().groups();
-        if (groups.size() == 0 || trim.range.end > (*(groups.end() - 1))->record.address.value)
+        uint64_t groups_end = 0;
+        for (const Ref<const ArrayGroup>& group : groups)
+            groups_end = std::max(groups_end, group->record.address.value + group->record.span_bytes());
+        if (trim.range.end > groups_end)
             store_.volume.discard_free_slots(trim.range.bytes_min);
     }
     trim.walked = trim.walked || gather(trim.walk, Allocator::Hold::kAll, trim.range);

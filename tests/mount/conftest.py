@@ -222,14 +222,16 @@ class Volume:
         return not serving and mounts == 0
 
     def destroy(self):
-        wait_for(self.take_down, pause=0.01,
-                 otherwise=lambda: f"left: {self.serving()}, {self.mount_count()} mounts")
-        for index, device in enumerate(self.loops):
-            if index not in self.hidden:
-                run("losetup", "-d", device, check=False)
-        for file in self.member_files.values():
-            file.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        try:
+            wait_for(self.take_down, pause=0.01,
+                     otherwise=lambda: f"left: {self.serving()}, {self.mount_count()} mounts")
+        finally:
+            for index, device in enumerate(self.loops):
+                if index not in self.hidden:
+                    run("losetup", "-d", device, check=False)
+            for file in self.member_files.values():
+                file.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
         if self.mount_count() > 0:
             warnings.warn(f"{self.mount_point} was mounted after it had been unmounted")
 
@@ -272,8 +274,9 @@ def make_volume():
         return volume
 
     yield make
-    for volume in made:
-        volume.destroy()
+    with contextlib.ExitStack() as stack:  # all of them, whatever happens
+        for volume in reversed(made):
+            stack.callback(volume.destroy)
 
 
 @pytest.fixture

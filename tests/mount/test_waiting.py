@@ -78,7 +78,7 @@ def a_reader(volume):
     """Somebody who reads all the time: what goes on in the background takes long."""
     with subprocess.Popen([sys.executable, "-c", READER, volume.mount_point / "big"],
                           stdout=subprocess.PIPE) as reader:
-        reader.stdout.readline()
+        assert reader.stdout.readline() == b"read\n"
         try:
             yield
         finally:
@@ -91,6 +91,7 @@ def test_a_successor_that_is_away_degrades_nothing(filled):
     remount(filled, "background_share=1")
     with a_reader(filled):
         start(filled, "2", target)
+        remount(filled, "ro")  # it does not go on meanwhile
     filled.unmount()
     filled.hide([4])
     said = filled.mount([NAME]).stderr

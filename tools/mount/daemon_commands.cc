@@ -262,7 +262,7 @@ std::string VolumeControl::not_writable(Err err, const char* otherwise)
     const VolumeInfo info = filesystem_.info();
     return err == Err::kReadOnly || !info.read_only_reason.empty()
                ? not_writable_text(info, otherwise)
-               : "the volume has stopped; unmount and mount it again";
+               : "the volume has stopped; see cowraid status";
 }
 
 Status VolumeControl::answer_scrub(Status status, const std::string& refusal, ControlAnswer& answer,
