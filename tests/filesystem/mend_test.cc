@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+// Rows of blocks that redundancy did not bring back, once these blocks are deleted.
+#include "tests/filesystem/scrub_steps.h"
+
+using namespace cowraid;
+using namespace cowraid::test;
+
+namespace {
+
+constexpr VolumeShape kMendShape{4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1c3, 16 * kKiB};
+
+// Files of one block beside a victim whose lost blocks, and those of other such files, are deleted.
+class Survivors {
+public:
+    Survivors(SimVolume& volume, Prng& prng) : volume_(volume), victim_(volume, prng, "file", 200)
+    {
+        victim_.spoil(prng);
+        REQUIRE(scrub(volume.fs()).lost > 100);
+    }
+    void delete_lost()
+    {
+        REQUIRE(volume_.fs().names.unlink(kRoot, "file").ok());
+        volume_.fs().names.forget(victim_.file, 1000);
+        for (size_t number = 0; number < victim_.small.size(); ++number)
+            if (read(number).ok())
+                kept_.push_back(number);
+            else
+                REQUIRE(volume_.fs().names.unlink(kRoot, name(number)).ok());
+        REQUIRE(kept_.size() > 50);
+        for (int commits = 0; commits < 3; ++commits)
+            REQUIRE(volume_.fs().step(true).ok());
+    }
+    // Unmounts.
+    void check_without(uint32_t away)
+    {
+        REQUIRE(volume_.unmount().ok());
+        CheckReport report;
+        std::string why;
+        REQUIRE(volume_.check(report, why).ok());
+        CHECK(report.clean());
+        MountOptions options = degraded_options();
+        options.read_only = true;
+        mount(volume_, options, {away});
+        for (const size_t number : kept_) {
+            CAPTURE(number);
+            REQUIRE(read(number).ok());
+            REQUIRE(same(content_, victim_.small[number]));
+        }
+    }
+
+private:
+    static std::string name(size_t number) { return "file" + std::to_string(number); }
+    Status read(size_t number)
+    {
+        const InodeNumber file = volume_.fs().names.lookup(kRoot, name(number))->inode;
+        const Status status = read_file(volume_.fs(), file, content_);
+        volume_.fs().names.forget(file, 1000);
+        return status;
+    }
+
+    SimVolume& volume_;
+    Victim victim_;
+    std::vector<size_t> kept_;
+    std::vector<std::byte> content_ = std::vector<std::byte>(kBlockBytes);
+};
+
+}  // namespace
+
+TEST_CASE("mending: what shares rows with lost blocks that were deleted can lose a member again")
+{
+    // The first window of the free-space tree, further on in it, and another one.
+    for (const size_t before : {size_t{1}, 700 * kKiB, 11 * kMiB}) {
+        CAPTURE(before);
+        SimVolume volume(kMendShape);
+        make_and_mount(volume);
+        Prng prng(seed());
+        make_file(volume.fs(), "before", random_content(prng, before));
+        REQUIRE(volume.fs().step(true).ok());
+        Survivors survivors(volume, prng);
+        survivors.delete_lost();
+        CHECK(volume.fs().info().damaged_blocks == 0);
+        survivors.check_without(2);
+        survivors.check_without(3);
+    }
+}
+
+TEST_CASE("mending: rows of lost blocks that are deleted while a member is away are mended at a later mount")
+{
+    SimVolume volume(kMendShape);
+    make_and_mount(volume);
+    Prng prng(seed());
+    Survivors survivors(volume, prng);
+    REQUIRE(volume.unmount().ok());
+    mount(volume, degraded_options(), {0});
+    survivors.delete_lost();
+    CHECK(volume.fs().info().damaged_blocks > 0);
+    REQUIRE(volume.unmount().ok());
+    mount(volume, manual_options());
+    bool filled = false;
+    for (int step = 0; step < 1000 && !filled; ++step) {
+        const Result<ScrubStatus> status = volume.fs().catch_up_step();
+        filled = !status.ok() || status->state == ScrubState::kFinished;
+    }
+    REQUIRE(filled);
+    REQUIRE(volume.unmount().ok());
+    mount(volume, manual_options());
+    for (int commits = 0; commits < 3; ++commits)
+        REQUIRE(volume.fs().step(true).ok());
+    CHECK(volume.fs().info().damaged_blocks == 0);
+    survivors.check_without(2);
+    survivors.check_without(3);
+}
