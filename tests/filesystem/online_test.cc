@@ -12,7 +12,7 @@ using namespace cowraid::test;
 
 namespace {
 
-const LossCase kCases[] = {
+const LossCase kLossCases[] = {
     {kStaleRaid5, {1}}, {kStaleRaid6, {0, 3}}, {kStaleNodesUnderParity, {1, 2}}, {kStaleMirrors, {1}}};
 
 std::unique_ptr<BlockDevice> device_of(StaleWorld& world, uint32_t member)
@@ -103,7 +103,7 @@ TEST_CASE("online: members come back while the volume is used, and as many other
 {
     for (const How how : {How::kAbsent, How::kFailed, How::kFailedOtherPath, How::kOffline})
         for (const bool power_fails : {false, true})
-            for (const LossCase& one : kCases) {
+            for (const LossCase& one : kLossCases) {
                 CAPTURE(static_cast<uint32_t>(how));
                 CAPTURE(power_fails);
                 CAPTURE(static_cast<uint32_t>(one.shape.data_profile));
@@ -142,7 +142,7 @@ TEST_CASE("online: members come back while the volume is used, and as many other
 
 TEST_CASE("online: a member comes back, fails again, and comes back, again and again")
 {
-    for (const LossCase& one : kCases) {
+    for (const LossCase& one : kLossCases) {
         CAPTURE(static_cast<uint32_t>(one.shape.data_profile));
         StaleWorld world(one.shape);
         write_before(world);
@@ -409,7 +409,7 @@ void fill_and_thin_out(StaleWorld& world)
 TEST_CASE("online: block groups of a member that has caught up take blocks as any, and a balance ends")
 {
     // The room of the other raid6 volume is too small for a group to be emptied.
-    for (const LossCase& one : {kCases[0], kCases[2], kCases[3]}) {
+    for (const LossCase& one : {kLossCases[0], kLossCases[2], kLossCases[3]}) {
         CAPTURE(static_cast<uint32_t>(one.shape.data_profile));
         StaleWorld world(one.shape);
         write_before(world);
@@ -434,7 +434,7 @@ TEST_CASE("online: block groups of a member that has caught up take blocks as an
 
 TEST_CASE("offline: refused where the volume cannot do without")
 {
-    for (const LossCase& one : kCases) {
+    for (const LossCase& one : kLossCases) {
         CAPTURE(static_cast<uint32_t>(one.shape.data_profile));
         StaleWorld world(one.shape);
         write_before(world);
