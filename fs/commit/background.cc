@@ -225,7 +225,8 @@ class MemoryPace {
 public:
     explicit MemoryPace(const MountOptions& options)
         : most_(std::max(options.memory_bytes, options.node_cache_bytes + options.dirty_bytes_max +
-                                                   options.partial_writes.stripe_cache_bytes))
+                                                   options.partial_writes.stripe_cache_bytes)),
+          held_max_(most_ - std::min(most_ / 8 * 3, 256 * kMiB))
     {
     }
 
@@ -234,7 +235,8 @@ public:
 private:
     static constexpr uint64_t kPauseUs = 200'000;
 
-    const uint64_t most_;
+    // What is outside of both, and what they grow by until the next look, is the rest.
+    const uint64_t most_, held_max_;
     uint64_t next_us_ = 0;
 };
 
@@ -245,7 +247,7 @@ void MemoryPace::step()
         return;
     next_us_ = now + kPauseUs;
     const MallocBytes malloc = malloc_bytes();
-    if (malloc.held + large_bytes_held() < most_ / 8 * 5)
+    if (malloc.held + large_bytes_held() < held_max_)
         return;
     large_trim();
     if (malloc.free >= most_ / 32)
@@ -404,6 +406,7 @@ void* Background::health_main(void* self)
     Committer& committer = background.committer_;
     prepare_thread("cowraid-health");
     RetryPace retry(committer);
+    MemoryPace memory(committer.store.options);  // a flush may take longer
     while (true) {
         {
             MutexLock lock(background.stop_mutex_);
@@ -412,6 +415,7 @@ void* Background::health_main(void* self)
             if (background.stopping_)
                 return nullptr;
         }
+        memory.step();
         retry.step();
         committer.store.volume.members().spend_slow_ios();
         // With a spare at hand a doubtful member is copied.
