@@ -144,7 +144,8 @@ def test_both_devices_of_a_member_that_was_removed_are_left_out(make_volume):
     refused = volume.mount([*volume.devices[1:4], first], check=False)
     assert refused.returncode == 32 and f"{first} was member 1" in refused.stderr
     assert "leave it out" in refused.stderr
-    volume.images[0], volume.loops[0] = volume.images[1], volume.loops[1]
+    for devices in (volume.images, volume.loops):  # the first one is no member any more
+        devices[0], devices[1] = devices[1], devices[0]
     volume.check()
 
 

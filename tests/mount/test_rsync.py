@@ -31,7 +31,7 @@ def reference(tmp_path):
     """The folder of a kernel filesystem that knows ACLs, all extended attributes and old times."""
     image, folder = tmp_path / "image", tmp_path / "reference"
     with open(image, "wb") as file:
-        file.truncate(4 << 30)
+        file.truncate((32 if LONG else 4) << 30)
     folder.mkdir()
     run("mkfs.ext4", "-q", "-I", "256", "-E", "nodiscard", image)
     run("mount", "-o", "loop,acl,user_xattr", image, folder)
@@ -48,7 +48,7 @@ def content_of(generator, size):
 
 def make_sparse(path, generator):
     """Data, holes, zeros that are no hole, and a hole at the end."""
-    size = generator.randrange(1 << 20, (64 if LONG else 6) << 20)
+    size = generator.randrange(1 << 20, (24 if LONG else 6) << 20)
     with open(path, "wb") as file:
         for _ in range(generator.randrange(6)):
             file.seek(generator.randrange(size))
