@@ -184,8 +184,11 @@ bool Scrub::mend(const FreedDamage& freed, VolumeAddress& seen, bool& mended, Wo
         }
         if (!mended)
             return false;
-        for (VolumeAddress known = part.first; known < part.end() && !stopped();)
+        for (VolumeAddress known = part.first; known < part.end();) {
+            if (stopped())
+                return false;
             known = recheck_some(part, known, turns);
+        }
     }
     return true;
 }
