@@ -216,10 +216,6 @@ void ConfirmPace::step()
         next_us_ = now + kSoonUs;
 }
 
-}  // namespace
-
-namespace {
-
 // Where a mount holds most of what it may take, what nobody uses goes back to the kernel at once.
 class MemoryPace {
 public:
@@ -284,7 +280,6 @@ void* Background::commit_main(void* self)
             committer.flush().ignore();
         if (work.stop)
             return nullptr;
-        memory.step();
         if (commit) {
             large_trim();
             // What is free between two bursts is for the next one, unless none comes.
@@ -296,6 +291,8 @@ void* Background::commit_main(void* self)
             committer.scrub.note_commit();
             committed_us = clock_us();
             soon = committer.empty_groups.wants_commit();
+        } else {
+            memory.step();  // twice in a row a trim gives back all that is free
         }
         if (clock_us() >= pace.next_us())
             pace.step();

@@ -42,6 +42,16 @@ Status for_addresses(const ArrayGroup& group, const StripeRun& stripes, const Vi
     return {};
 }
 
+// 0: there is none.
+uint64_t end_of_groups(const Store& store)
+{
+    const Groups groups = store.volume.array().groups();
+    if (groups.size() == 0)
+        return 0;
+    const GroupRecord& last = (*(groups.end() - 1))->record;
+    return last.address.value + last.span_bytes();
+}
+
 }  // namespace
 
 struct Discards::Batch {
@@ -161,11 +171,7 @@ void Discards::go_on_with_trim()
     if (!trim.begun) {
         trim.begun = true;
         trim.bytes_before = discarded_bytes_;
-        const Groups groups = store_.volume.array().groups();
-        uint64_t groups_end = 0;
-        for (const Ref<const ArrayGroup>& group : groups)
-            groups_end = std::max(groups_end, group->record.address.value + group->record.span_bytes());
-        if (trim.range.end > groups_end)
+        if (trim.range.end > end_of_groups(store_))
             store_.volume.discard_free_slots(trim.range.bytes_min);
     }
     trim.walked = trim.walked || gather(trim.walk, Allocator::Hold::kAll, trim.range);
@@ -326,9 +332,7 @@ void Discards::let_go(std::vector<HeldStripes>& held)
 // Behind the last group all of the members has room.
 uint64_t Discards::end_of_positions() const
 {
-    uint64_t end = 0;
-    for (const Ref<const ArrayGroup>& group : store_.volume.array().groups())
-        end = std::max(end, group->record.address.value + group->record.span_bytes());
+    uint64_t end = end_of_groups(store_);
     for (const MemberRecord& record : store_.volume.member_table())
         end += record.size_bytes;
     return end;
