@@ -21,8 +21,6 @@ trap end EXIT
 export ASAN_OPTIONS=${ASAN_OPTIONS:-check_initialization_order=1:malloc_context_size=5:quarantine_size_mb=32}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:history_size=5}
-# Of each libFuzzer target: the whole corpus, and what is found on the way.
-export COWRAID_FUZZ_SECONDS=${COWRAID_FUZZ_SECONDS:-6}
 
 # A compile job takes up to 1.5 GiB with a sanitizer.
 default_jobs() {
@@ -203,9 +201,10 @@ stages_all() {
             run_meson build-asan --timeout-multiplier 5 --suite volume --suite sim --suite fuzz &&
         stage "unit tests, address and undefined sanitizer" \
             run_meson_returns build-asan --timeout-multiplier 5 --suite unit
-    ! $fuzzed || stage "libFuzzer targets" run_meson_returns build-asan --suite libfuzzer
     stage "configure (thread sanitizer)" configure build-tsan "${tsan_options[@]}" &&
         stage "threaded tests, thread sanitizer" run_meson_tsan
+    # Last, beside what mount tests wait for.
+    ! $fuzzed || stage "libFuzzer targets" run_meson_returns build-asan --suite libfuzzer
     [ -z "$mount_tests" ] || stage "mount tests, end" finish_mount_tests
 }
 
