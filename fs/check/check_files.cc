@@ -42,6 +42,7 @@ private:
     void take_orphan_mark();
     void orphans_without_inode(uint64_t below);
     void check_counters(const VolumeCounters& counters);
+    void lacking_features(FeatureClass feature_class, uint64_t lacking);
 
     CheckContext& context_;
     NodeWatch watch_;
@@ -138,6 +139,8 @@ void FileTreeCheck::inode_item(const Key& key, std::span<const std::byte> payloa
     }
     inode_.readable = true;
     inode_.attributes = *attributes;
+    if (attributes->flags != 0)
+        context_.used_features |= feature_bit("inode_flags");
     context_.report().directories += attributes->is_directory();
     context_.report().files += attributes->is_regular();
 }
@@ -190,6 +193,8 @@ void FileTreeCheck::access_list(const XattrPart& part)
 void FileTreeCheck::xattr_item(const Key& key, std::span<const std::byte> payload)
 {
     const Result<XattrPart> part = decode_xattr(key.offset, payload);
+    if (part.ok() && xattr_kind(part->name) != kOrdinaryXattr)
+        context_.used_readonly_features |= feature_bit("rights");
     if (part.ok() && (part->name == kAccessAclName || part->name == kDefaultAclName))
         access_list(*part);
     if (!part.ok() || !xattr_bucket_.accept_part(key.object, seed_, *part))
@@ -262,15 +267,22 @@ void FileTreeCheck::check_counters(const VolumeCounters& counters)
                               as_ull(counters.reserved_blocks), as_ull(most));
 }
 
+void FileTreeCheck::lacking_features(FeatureClass feature_class, uint64_t lacking)
+{
+    if (lacking != 0)
+        context_.findings.add("superblock", {}, "the superblock lacks features that files need: %s",
+                              feature_names(feature_class, lacking).c_str());
+}
+
 void FileTreeCheck::finish(const TreeRoot& tree, const std::optional<VolumeCounters>& counters)
 {
     end_inode();
     orphans_without_inode(UINT64_MAX);
     context_.file_tree_whole = watch_.whole();
-    if (const uint64_t lacking = context_.used_features & ~context_.volume.superblock().incompat_features;
-        lacking != 0)
-        context_.findings.add("superblock", {}, "the superblock lacks features that files need: %s",
-                              feature_names(FeatureClass::kRefuse, lacking).c_str());
+    const Superblock& superblock = context_.volume.superblock();
+    lacking_features(FeatureClass::kRefuse, context_.used_features & ~superblock.incompat_features);
+    lacking_features(FeatureClass::kReadOnly,
+                     context_.used_readonly_features & ~superblock.readonly_features);
     if (!names_.balanced() || !watch_.whole())
         find_name_damage(context_, tree);
     if (!watch_.whole())

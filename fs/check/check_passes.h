@@ -33,7 +33,7 @@ struct CheckContext {
     // Where blocks are, as of the last commit. Set once the root tree was read.
     const RemapLookup* remap = nullptr;
     View view;
-    uint64_t used_features = 0;  // that extents need
+    uint64_t used_features = 0, used_readonly_features = 0;  // that files need
     uint64_t moved_blocks = 0;  // that have an entry
     uint64_t resolved_blocks = 0;  // of extents, by an entry
     uint64_t stored_bytes = 0, stored_bytes_done = 0;  // of members, that check_stored_blocks() reads

@@ -7,8 +7,10 @@
 
 #include "base/zstd_frame.h"
 #include "format/acl_codec.h"
+#include "format/feature_table.h"
 #include "fs/commit/committer.h"
 #include "fs/names/dirent.h"
+#include "fs/names/xattr.h"
 #include "tests/filesystem/check_content.h"
 
 using namespace cowraid;
@@ -124,6 +126,7 @@ TEST_CASE("wrong items of inodes")
         const std::string_view name = kAccessAclName;
         const uint64_t cursor = name_bucket(core.volume->identity().name_hash_seed, name);
         put(core, xattr_key(inode, cursor), encode_xattr(name, std::as_bytes(std::span("abc", 3))).front());
+        core.volume->keep_rights();
     });
     expect_kind("an access control list beside another mode", "inode", [](Filesystem& core) {
         const InodeNumber inode = find_inode(core, kRoot, "big");
@@ -282,18 +285,64 @@ void put_inline_frame(Filesystem& core)
     core.store.timeline.open()->compressed_blocks += 1;
 }
 
+void put_flags(Filesystem& core)
+{
+    const InodeNumber inode = find_inode(core, kRoot, "fifo");
+    InodeAttributes attributes = attributes_of(core, inode);
+    attributes.flags = kInodeNoDump;
+    put(core, inode_key(inode), encode_inode(attributes));
+}
+
+void put_root_attribute(Filesystem& core, std::string_view name, std::span<const std::byte> value)
+{
+    const uint64_t cursor = name_bucket(core.volume->identity().name_hash_seed, name);
+    put(core, xattr_key(kRoot, cursor), encode_xattr(name, value).front());
+}
+
+void put_capability(Filesystem& core)
+{
+    put_root_attribute(core, kCapabilityName, std::as_bytes(std::span("abc", 3)));
+}
+
+void put_default_list(Filesystem& core)
+{
+    const Acl acl = {{AclTag::kOwner, 7}, {AclTag::kGroup, 0}, {AclTag::kOther, 0}};
+    put_root_attribute(core, kDefaultAclName, encode_acl(acl));
+}
+
+void put_ordinary_attribute(Filesystem& core)
+{
+    put_root_attribute(core, "security.selinux", std::as_bytes(std::span("abc", 3)));
+}
+
 }  // namespace
 
 TEST_CASE("a superblock without the features that files need")
 {
-    const CheckReport report = expect_kind("an inline frame", "superblock", put_inline_frame);
-    REQUIRE(report.findings.size() == 1);
-    CHECK(report.findings[0].text == "the superblock lacks features that files need: zstd, inline_frames");
+    const auto expect_lacking = [](const std::string& features, void (*damage)(Filesystem&)) {
+        const CheckReport report = expect_kind(features.c_str(), "superblock", damage);
+        REQUIRE(report.findings.size() == 1);
+        CHECK(report.findings[0].text == "the superblock lacks features that files need: " + features);
+    };
+    expect_lacking("zstd, inline_frames", put_inline_frame);
+    expect_lacking("inode_flags", put_flags);
+    expect_lacking("rights", put_capability);
+    expect_lacking("rights", put_default_list);
     Image image = raid6_image();
     {
         const std::unique_ptr<Filesystem> core = image.open_core();
+        put_ordinary_attribute(*core);
+        REQUIRE(core->committer.commit().ok());
+    }
+    REQUIRE_CLEAN(image.check());
+    {
+        const std::unique_ptr<Filesystem> core = image.open_core();
         put_inline_frame(*core);
+        put_flags(*core);
+        put_capability(*core);
         core->volume->note_inline_frames();
+        core->volume->need_features(feature_bit("inode_flags"));
+        core->volume->keep_rights();
         REQUIRE(core->committer.commit().ok());
     }
     REQUIRE_CLEAN(image.check());
