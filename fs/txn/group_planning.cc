@@ -116,12 +116,10 @@ namespace {
 uint64_t largest_change_blocks(const Store& store, uint32_t content)
 {
     const MetadataRoom room = store.ledger.metadata_room();
-    const NodeBound bound = node_bound(room, kLargestChange);
-    const uint64_t file = bound.file_blocks + room.reserve_blocks;
-    const uint64_t system = bound.system_blocks + std::max(room.system_reserve_blocks, bound.early_blocks);
+    const NodeNeed need = node_need(room, node_bound(room, kLargestChange), Leave::kReserve);
     if (!nodes_apart(store))
-        return file + system;
-    return content == kGroupMetadata ? file : system;
+        return need.all_blocks;
+    return content == kGroupMetadata ? need.file_blocks : need.system_blocks;
 }
 
 }  // namespace

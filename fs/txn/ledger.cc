@@ -22,19 +22,26 @@ uint64_t left_of(uint64_t reserve, Leave leave, bool nodes_have_parity)
 
 bool has_room(const MetadataRoom& room, const NodeBound& bound, uint64_t returning, Leave leave)
 {
+    const NodeNeed need = node_need(room, bound, leave);
+    return need.file_blocks <= room.free_blocks + returning &&
+           need.system_blocks <= room.system_free_blocks + returning &&
+           need.all_blocks <= room.all_free_blocks + returning;
+}
+
+}  // namespace
+
+NodeNeed node_need(const MetadataRoom& room, const NodeBound& bound, Leave leave)
+{
     const uint64_t left = left_of(room.reserve_blocks, leave, room.nodes_have_parity);
     // Nodes of files may take for good what nodes of all trees can have.
     const bool shared = room.free_blocks + room.system_free_blocks > room.all_free_blocks;
     const Leave leave_system = shared && leave == Leave::kNothing ? Leave::kMoves : leave;
     const uint64_t system_left = left_of(room.system_reserve_blocks, leave_system, room.nodes_have_parity);
-    return bound.file_blocks + left <= room.free_blocks + returning &&
-           bound.system_blocks + std::max(system_left, bound.early_blocks) <=
-               room.system_free_blocks + returning &&
-           bound.file_blocks + bound.system_blocks + std::max(left + system_left, bound.early_blocks) <=
-               room.all_free_blocks + returning;
+    return {.file_blocks = bound.file_blocks + left,
+            .system_blocks = bound.system_blocks + std::max(system_left, bound.early_blocks),
+            .all_blocks =
+                bound.file_blocks + bound.system_blocks + std::max(left + system_left, bound.early_blocks)};
 }
-
-}  // namespace
 
 PendingChanges changes_of_items(uint32_t item_count)
 {

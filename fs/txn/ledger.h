@@ -29,6 +29,13 @@ enum class Leave : uint8_t {
     kNothing,  // moves themselves
 };
 
+// What must be free in groups for nodes of file trees, for those of the other trees, and in all these, for a
+// commit that takes `bound` beside what it must leave.
+struct NodeNeed {
+    uint64_t file_blocks = 0, system_blocks = 0, all_blocks = 0;
+};
+NodeNeed node_need(const MetadataRoom& room, const NodeBound& bound, Leave leave);
+
 // What an operation leaves when its changes are in memory.
 struct LedgerChange {
     uint64_t dirty_blocks = 0;  // more than before

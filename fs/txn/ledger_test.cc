@@ -121,6 +121,34 @@ TEST_CASE("ledger: commits of checksums may use the reserve")
     CHECK(shrinking.try_reserve_changes(own, Leave::kNothing));
 }
 
+TEST_CASE("ledger: the need of a change is the least room that it fits in")
+{
+    for (const uint64_t system_reserve_blocks : {0, 1024}) {
+        const PendingChanges own = {.data_blocks = 200, .data_runs = 200};
+        MetadataRoom room = full_room_of(0, 10);
+        room.system_reserve_blocks = system_reserve_blocks;
+        const NodeBound bound = node_bound(room, own);
+        REQUIRE(bound.early_blocks > 0);
+        const NodeNeed need = node_need(room, bound, Leave::kReserve);
+        // Commits of checksums may use a reserve in the same groups: both are not added up.
+        CHECK(need.all_blocks ==
+              bound.file_blocks + bound.system_blocks +
+                  std::max(room.reserve_blocks + system_reserve_blocks, bound.early_blocks));
+        const auto fits = [&](uint64_t file_blocks, uint64_t system_blocks, uint64_t all_blocks) {
+            room.free_blocks = file_blocks;
+            room.system_free_blocks = system_blocks;
+            room.all_free_blocks = all_blocks;
+            Ledger ledger(256 * kMiB);
+            ledger.set_metadata_room(room);
+            return ledger.fits_alone(own, 0);
+        };
+        CHECK(fits(need.file_blocks, need.system_blocks, need.all_blocks));
+        CHECK_FALSE(fits(need.file_blocks - 1, need.system_blocks, need.all_blocks));
+        CHECK_FALSE(fits(need.file_blocks, need.system_blocks - 1, need.all_blocks));
+        CHECK_FALSE(fits(need.file_blocks, need.system_blocks, need.all_blocks - 1));
+    }
+}
+
 TEST_CASE("ledger: moves of file nodes leave half of the reserve to system trees where both share groups")
 {
     const PendingChanges moves = {.moved_nodes = 64};
