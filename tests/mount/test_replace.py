@@ -106,7 +106,7 @@ def test_what_cannot_be_replaced_is_refused(make_volume):
     assert "in use" in refused("1", three[0], *three)
     assert "does not exist" in refused("1", volume.folder / "nothing", *three)
     two = refused("missing", other, *volume.devices[2:])
-    assert "2 members are missing" in two
+    assert two == "cowraid: 2 members are missing: 1 and 2; name one: cowraid replace start 1 DEVICE\n"
     assert "cannot be written" in refused("1", other, "-f", *volume.devices[2:])
     volume.check()
     assert "ext4" in run("blkid", "-p", other).stdout
@@ -117,6 +117,23 @@ def test_what_cannot_be_replaced_is_refused(make_volume):
     assert "ext4" in run("blkid", "-p", other).stdout
     volume.check()
     volume.mount(three, "degraded")
+
+
+def test_members_that_are_missing_together_are_named_and_replaced_by_id(make_volume):
+    volume = make_volume(data="raid6", metadata="raid1c3", member_count=5, member_mib=128)
+    volume.make()
+    volume.hide([1, 3])
+    volume.mount(without(volume, [1, 3]), "degraded")
+    other = new_image(volume, "other", 128)
+    for command, words in (("replace start ID DEVICE", ["replace", "start", "missing", other]),
+                           ("device remove ID", ["device", "remove", "missing"]),
+                           ("device online ID", ["device", "online", "missing"])):
+        refused = tool("cowraid", *words, volume.mount_point, check=False)
+        assert refused.returncode == 1
+        assert refused.stderr == "cowraid: 2 members are missing: 2 and 4; name one: cowraid " \
+            f"{command.replace('ID', '2')}\n"
+    tool("cowraid", "replace", "start", "-B", "2", other, volume.mount_point)
+    tool("cowraid", "device", "remove", "missing", volume.mount_point)
 
 
 def test_both_devices_of_a_member_that_was_removed_are_left_out(make_volume):

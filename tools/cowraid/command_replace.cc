@@ -69,6 +69,8 @@ struct Replaced {
     BalancePlan plan{};  // with --plan, and nothing is replaced
 };
 
+constexpr const char* kReplaceById = "cowraid replace start ID DEVICE";
+
 std::string member_text(MemberId id)
 {
     return "member " + std::to_string(id.value);
@@ -86,8 +88,7 @@ Result<MemberId> choose_member(const Assembly& assembly, const std::string& text
             return absent.front();
         return invalid(why, absent.empty()
                                 ? "no member is missing; leave out the one to be replaced: name all others"
-                                : std::to_string(absent.size()) + " members are missing; give the id of one, "
-                                                                  "which cowraid filesystem show tells");
+                                : several_missing(absent, kReplaceById));
     }
     const auto number = parse_size(text);
     const MemberId id{number.ok() && *number <= UINT32_MAX ? static_cast<uint32_t>(*number) : 0};
@@ -134,7 +135,7 @@ Result<Replaced> replace_mounted(const ReplaceArguments& arguments, const Volume
                                  std::string& why)
 {
     CW_ASSIGN(ControlClient client, connect_target(target, why));
-    CW_ASSIGN(const MemberInfo member, find_member(client, arguments.common.operands[0], why));
+    CW_ASSIGN(const MemberInfo member, find_member(client, arguments.common.operands[0], why, kReplaceById));
     const Json request = json_make_object();
     json_put_integer(request.get(), "member", member.id.value);
     CW_ASSIGN(const Json answer, ask_daemon(client, arguments, request.get(), why));

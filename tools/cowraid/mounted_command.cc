@@ -95,7 +95,19 @@ Result<VolumeStatus> ask_volume_status(const Uuid& uuid, Json& answer, std::stri
     return status;
 }
 
-Result<MemberInfo> find_member(ControlClient& client, const std::string& text, std::string& why)
+std::string several_missing(const std::vector<MemberId>& missing, std::string command)
+{
+    std::vector<std::string> ids;
+    for (const MemberId id : missing)
+        ids.push_back(std::to_string(id.value));
+    if (const size_t at = command.find("ID"); at != std::string::npos)
+        command.replace(at, 2, ids.front());
+    return std::to_string(ids.size()) + " members are missing: " + join_words(ids) + "; name one" +
+           (command.empty() ? " by its id" : ": " + command);
+}
+
+Result<MemberInfo> find_member(ControlClient& client, const std::string& text, std::string& why,
+                               const std::string& command)
 {
     CW_ASSIGN(const Json answer, client.ask("info", why));
     CW_ASSIGN(const VolumeReport report, decode_report(answer.get()));
@@ -111,13 +123,14 @@ Result<MemberInfo> find_member(ControlClient& client, const std::string& text, s
     }
     if (text == "missing" && missing.size() == 1)
         return missing.front();
+    std::vector<MemberId> ids;
+    for (const MemberInfo& member : missing)
+        ids.push_back(member.id);
     why = text != "missing"
               ? quoted(text) + " is no member; give the id or the device that cowraid filesystem "
                                "show tells, or missing"
-          : missing.empty()
-              ? "no member is missing"
-              : std::to_string(missing.size()) + " members are missing; give the id of one, which "
-                                                 "cowraid filesystem show tells";
+          : ids.empty() ? "no member is missing"
+                        : several_missing(ids, command);
     return Err::kInvalid;
 }
 

@@ -32,8 +32,12 @@ Result<std::vector<Uuid>> chosen_volumes(const CommandOptions& options, std::str
 // How a mounted volume is. `answer` is the same as JSON, with "health" and "problem".
 Result<VolumeStatus> ask_volume_status(const Uuid& uuid, Json& answer, std::string& why);
 
-// The member that the user means: by its number, its device, or as the only one that is missing.
-Result<MemberInfo> find_member(ControlClient& client, const std::string& text, std::string& why);
+// The member that the user means: by its number, its device, or as the only one that is missing. `command`:
+// of several_missing().
+Result<MemberInfo> find_member(ControlClient& client, const std::string& text, std::string& why,
+                               const std::string& command = "");
+// That "missing" may be any of these members. `command`: one that names a member, by the word ID; or empty.
+std::string several_missing(const std::vector<MemberId>& missing, std::string command);
 // The spare of that id or device; an id of 0: there is none.
 Result<SpareInfo> find_spare(ControlClient& client, const std::string& text, std::string& why);
 // Opens a device that is to become a member, and asks the daemon by the command `plan` whether it would do:
