@@ -16,6 +16,10 @@ namespace cowraid {
 // else has taken that name. COWRAID_RUN_DIR overrides. Only directories count that nobody but this user and
 // root can have put anything into.
 
+// Root of a user namespace to whom the machine's root is somebody else, and who has no such directory: mounts
+// that the kernel says root made are not its own.
+bool is_root_without_mounts();
+
 // Of a volume, whether anybody serves them or not.
 std::vector<std::string> control_socket_paths(const Uuid& volume);
 

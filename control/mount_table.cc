@@ -18,6 +18,7 @@
 
 #include "base/assert.h"
 #include "base/text.h"
+#include "control/control_path.h"
 
 namespace cowraid {
 
@@ -88,7 +89,7 @@ const MountEntry* mount_at(const std::vector<MountEntry>& table, const std::stri
 
 bool MountEntry::is_of_this_user() const
 {
-    return owner == std::to_string(geteuid());
+    return owner == std::to_string(geteuid()) && !is_root_without_mounts();
 }
 
 std::string why_not_answered(const std::string& path, const MountEntry& entry)

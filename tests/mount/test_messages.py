@@ -379,6 +379,25 @@ def test_who_may_ask_about_the_mount_of_another(mounted_by_user, made):
     made.unmount()
 
 
+def test_root_of_a_user_namespace_is_not_root(made):
+    made.mount()
+    made.mount_point.chmod(0o755)
+    may = "only root may ask its daemon"
+
+    def inside(name, *arguments):
+        return run("setpriv", f"--reuid={SOMEBODY}", f"--regid={SOMEBODY}", "--clear-groups",
+                   "unshare", "-Ur", TOOLS / name, *arguments, check=False)
+
+    assert f"cowraid: '{made.mount_point}': root mounted it; {may}\n" in inside("cowraid", "status").stderr
+    for words in (["cowraid", "status", made.mount_point],
+                  ["cowraid", "filesystem", "usage", made.mount_point],
+                  ["mount.cowraid", "x", made.mount_point, "-o", "remount,ro"]):
+        said = inside(*words)
+        assert said.returncode != 0
+        assert said.stderr == \
+            f"{words[0]}: {made.mount_point} is in a cowraid volume that root mounted; {may}\n"
+
+
 def test_a_label_on_disks_that_may_not_be_read(made):
     said = as_user(made, "cowraid", "filesystem", "show", LABEL, check=False).stderr
     assert f"no volume labelled '{LABEL}'" in said and "run as root" in said
