@@ -245,11 +245,15 @@ bool MemberSet::take_out(std::span<const MemberId> leaving, bool failed)
     return true;
 }
 
+const char* MemberSet::reason_of(StopCause cause)
+{
+    return cause == StopCause::kTooFewLeft ? "too few members are left for safe writing"
+                                           : "more members failed than the volume can do without";
+}
+
 void MemberSet::stop(std::span<const MemberId> culprits)
 {
-    stop_reason_.store(spared(culprits) ? "too few members are left for safe writing"
-                                        : "more members failed than the volume can do without",
-                       std::memory_order_release);
+    const StopCause cause = spared(culprits) ? StopCause::kTooFewLeft : StopCause::kTooManyFailed;
     for (const MemberId id : ids()) {
         if (failed(id))
             CW_LOG_ERROR("%s is out of service after errors", name(id).c_str());
@@ -257,9 +261,9 @@ void MemberSet::stop(std::span<const MemberId> culprits)
     for (const MemberId id : culprits) {
         find(id)->culprit.store(true, std::memory_order_release);
         CW_LOG_ERROR("%s failed, and the volume cannot be written without it: %s", name(id).c_str(),
-                     stop_reason());
+                     reason_of(cause));
     }
-    stopped_.store(true, std::memory_order_release);
+    stop_cause_.store(cause, std::memory_order_release);
 }
 
 bool MemberSet::fail(std::span<const MemberId> ids)

@@ -99,9 +99,11 @@ public:
     // fail() was false once. Something that was written is in doubt, and a later flush that succeeds proves
     // nothing about it: nothing is acknowledged any more, and no superblock is written, as long as this set
     // is in use.
-    [[nodiscard]] bool stopped() const { return stopped_.load(std::memory_order_acquire); }
-    // Why: static text, of stopped().
-    [[nodiscard]] const char* stop_reason() const { return stop_reason_.load(std::memory_order_acquire); }
+    [[nodiscard]] bool stopped() const { return stop_cause() != StopCause::kNone; }
+    enum class StopCause : uint8_t { kNone, kTooFewLeft, kTooManyFailed };
+    [[nodiscard]] StopCause stop_cause() const { return stop_cause_.load(std::memory_order_acquire); }
+    // As static text, of stopped().
+    [[nodiscard]] const char* stop_reason() const { return reason_of(stop_cause()); }
     // Failed in the step that stopped everything, and still is in service.
     [[nodiscard]] bool stopped_it(MemberId id) const;
     // Whether superblocks are written, so that who writes them logs who left service. Else it is logged here.
@@ -209,6 +211,7 @@ private:
     // Whether they hold without `leaving`.
     [[nodiscard]] bool hold(const std::vector<Quorum>& quorums, std::span<const MemberId> leaving) const;
     bool take_out(std::span<const MemberId> leaving, bool failed = true) CW_REQUIRES(mutex_);
+    static const char* reason_of(StopCause cause);
     void stop(std::span<const MemberId> culprits) CW_REQUIRES(mutex_);
 
     // Never changed, and kept for who still reads it.
@@ -228,9 +231,8 @@ private:
     std::atomic<uint32_t> error_budget_{0};
     std::atomic<uint64_t> read_deadline_ms_{0}, slow_io_ms_{0};
     std::atomic<bool> recorded_{false};
-    std::atomic<bool> stopped_{false};
+    std::atomic<StopCause> stop_cause_{StopCause::kNone};
     std::atomic<bool> stops_waiting_{false};
-    std::atomic<const char*> stop_reason_{""};
     // Makes "can the volume do without them?" and taking them out a single step.
     Mutex mutex_{LockRank::kMemberSet};
     const FailurePolicy* failure_policy_ CW_GUARDED_BY(mutex_) = nullptr;

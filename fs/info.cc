@@ -5,7 +5,6 @@
 #include "fs/filesystem.h"
 #include "fs/maintain/damaged_files.h"
 #include "fs/txn/group_planning.h"
-#include "fs/volume/missing_members.h"
 
 namespace cowraid {
 
@@ -94,18 +93,7 @@ std::string read_only_step(Filesystem& filesystem, const VolumeInfo& info)
         return step;
     if (filesystem.store.options.rescue)
         return "unmount it, and mount it for writing without rescue";
-    if (info.read_only_reason.empty())
-        return "";
-    // It stopped.
-    size_t voters = 0, present = 0;
-    for (const MemberInfo& member : info.members)
-        if (!member.successor) {
-            ++voters;
-            present += member.in_service() ? 1 : 0;
-        }
-    return present == voters
-               ? "unmount it, run cowraid check, mount it again (with -o ro what can be read can be copied)"
-               : step_for_too_few("more members", present * 2 >= voters);
+    return info.read_only_reason.empty() ? "" : filesystem.volume->step_after_stop();
 }
 
 SpaceInfo& space_of(std::vector<SpaceInfo>& infos, uint32_t content, ProfileId profile)

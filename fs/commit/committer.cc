@@ -39,10 +39,7 @@ void Committer::stop(const char* reason, Status status)
         reason = store.volume.members().stop_reason();
     if (!store.service.stop(reason))
         return;
-    CW_LOG_ERROR(
-        "stopped for writing: %s; unmount it, run cowraid check, mount it again (with -o ro what can be "
-        "read can be copied)",
-        reason);
+    CW_LOG_ERROR("stopped for writing: %s; %s", reason, store.volume.step_after_stop().c_str());
     store.ledger.stop();
     if (fsync_log)
         fsync_log->stop();

@@ -106,6 +106,8 @@ public:
     [[nodiscard]] std::vector<MemberId> missing_members() const;
     // One is missing that has a share in the volume: any but the target of a replacement.
     [[nodiscard]] bool degraded() const;
+    // What to do about a volume that has stopped writing.
+    [[nodiscard]] std::string step_after_stop() const;
     // Whether enough others are in service to remove that one.
     [[nodiscard]] bool may_remove_member(MemberId id) const;
     // Whether the superblock says so: a remap tree may be there.

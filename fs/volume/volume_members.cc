@@ -10,6 +10,7 @@
 #include "device/superblock_store.h"
 #include "format/feature_table.h"
 #include "fs/volume/commit_mutant.h"
+#include "fs/volume/missing_members.h"
 #include "fs/volume/volume.h"
 
 namespace cowraid {
@@ -37,6 +38,23 @@ bool Volume::degraded() const
     return std::any_of(shown_.members.begin(), shown_.members.end(), [&](const MemberRecord& record) {
         return record.id != target && members_.device(record.id) == nullptr;
     });
+}
+
+std::string Volume::step_after_stop() const
+{
+    const std::string reading = " (with -o ro what can be read can be copied)";
+    if (members_.stop_cause() == MemberSet::StopCause::kNone)
+        return std::string("unmount it, run cowraid check, mount it again") +
+               (degraded() ? " with all members" : "") + reading;
+    if (members_.stop_cause() == MemberSet::StopCause::kTooManyFailed)
+        return "unmount it, bring back the members that failed, and mount it again" + reading;
+    MutexLock lock(mutex_);
+    std::vector<MemberId> away;
+    for (const MemberRecord& record : shown_.members)
+        if (members_.device(record.id) == nullptr || members_.stopped_it(record.id))
+            away.push_back(record.id);
+    return step_for_too_few("the members that failed",
+                            voter_count(shown_, away) >= needed_for_writing(voter_count(shown_), true));
 }
 
 Uuid Volume::disown_member(MemberId id)

@@ -254,6 +254,10 @@ void Trial::expect_nothing_acknowledged()
     CHECK(info.read_only);
     const bool too_few = info.read_only_reason == "too few members are left for safe writing";
     CHECK((too_few || info.read_only_reason == "more members failed than the volume can do without"));
+    const std::string step =
+        too_few ? "unmount it and mount it with the members that failed"
+                : "unmount it, bring back the members that failed, and mount it again (with -o ro what";
+    CHECK(info.read_only_step.substr(0, step.size()) == step);
     // A step that would succeed now proves nothing about what came before it.
     CHECK_FALSE(fs().committer.sync().ok());
     CHECK_FALSE(fs().committer.fsync(kRoot, Committer::SyncWhat::kAll).ok());

@@ -10,6 +10,7 @@ import re
 import pytest
 
 from conftest import tool
+from test_messages import system_log  # noqa: F401 (a fixture)
 
 
 @pytest.fixture
@@ -142,6 +143,23 @@ def test_a_failed_member_is_named_with_its_commit(failing):
     assert failed_since(volume.mount().stderr, re.escape(f" ({volume.devices[1]})")) == commit
     volume.unmount()
     assert "failed since" not in volume.mount().stderr
+
+
+@pytest.mark.parametrize("victims, member_count, said", [
+    ([1], 2, "too few members are left for safe writing; unmount it and mount it with the members that "
+             "failed, or with -o degraded=force, which writes with those that are there"),
+    ([1, 2], 4, "more members failed than the volume can do without; unmount it, bring back the members that "
+                "failed, and mount it again (with -o ro what can be read can be copied)")],
+    ids=["too few", "too many"])
+def test_a_volume_that_stopped_says_what_to_do(failing, system_log, victims, member_count, said):
+    volume = failing(victims, member_count)
+    volume.fail_writes()
+    with pytest.raises(OSError):
+        write_synced(volume.mount_point / "more", b"x" * (6 << 20))
+    assert len(system_log.wait_for(f"stopped for writing: {said}")) == 1
+    shown = json.loads(tool("cowraid", "status", "--json", volume.mount_point).stdout)["volumes"][0]
+    assert f"{shown['read_only_reason']}; {shown['read_only_step']}" == said
+    volume.mend_writes()
 
 
 def test_one_of_two_members_fails(failing):
