@@ -40,8 +40,11 @@ inline constexpr uint32_t kMaxBackground = 4096;
 // State of one mount, the `userdata` of its FUSE session.
 struct Frontend {
     explicit Frontend(uint32_t background_max = kMaxBackground, uint32_t threads_least = 1,
-                      uint32_t threads_most = 1)
-        : serving_threads(threads_least, threads_most), invalidator(background_max / 2), range_invalidator(0)
+                      uint32_t threads_most = 1, size_t page_cache_bytes = PageCacheMap::kMemoryMax)
+        : serving_threads(threads_least, threads_most),
+          page_cache(page_cache_bytes),
+          invalidator(background_max / 2),
+          range_invalidator(0)
     {
     }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "fuse/page_cache_map.h"
 
+#include <algorithm>
+
 #include "base/assert.h"
 
 namespace cowraid {
@@ -35,18 +37,67 @@ void PageCacheMap::Cached::start_drop(uint64_t offset, uint64_t bytes)
     ++drop_count;
 }
 
+PageCacheMap::Inodes::iterator PageCacheMap::list(Shard& shard, InodeNumber inode)
+{
+    const auto [at, added] = shard.inodes.try_emplace(inode.value);
+    if (added) {
+        shard.memory += kEntryBytes;
+        if (inode.value <= shard.unknown_last)
+            at->second.pages.become_all();
+    }
+    return at;
+}
+
+void PageCacheMap::become_all(Shard& shard, Inodes::iterator at)
+{
+    shard.memory -= at->second.pages.memory();
+    at->second.pages.become_all();
+}
+
+void PageCacheMap::erase(Shard& shard, Inodes::iterator at)
+{
+    shard.memory -= kEntryBytes + at->second.pages.memory();
+    shard.inodes.erase(at);
+}
+
+void PageCacheMap::lose(Shard& shard, Inodes::iterator at)
+{
+    if (!at->second.pages.empty())
+        shard.unknown_last = std::max(shard.unknown_last, at->first);
+    erase(shard, at);
+}
+
+void PageCacheMap::settle(Shard& shard, Inodes::iterator changed)
+{
+    Cached& cached = changed->second;
+    shard.used_count += (cached.in_use() ? 1 : 0) - (cached.counted_used ? 1 : 0);
+    cached.counted_used = cached.in_use();
+    // One large file does not cost what is known of all others.
+    if (shard.memory > share_ && cached.pages.memory() > share_ / 2)
+        become_all(shard, changed);
+    const size_t kept_count = shard.used_count + (cached.in_use() ? 0 : 1);
+    if (shard.memory > share_ && shard.inodes.size() > kept_count)
+        for (auto at = shard.inodes.begin(); at != shard.inodes.end();) {
+            const auto other = at++;
+            if (other != changed && !other->second.in_use())
+                lose(shard, other);
+        }
+    if (shard.memory > share_)
+        become_all(shard, changed);
+    const bool as_unlisted =
+        changed->first <= shard.unknown_last ? cached.pages.has_all() : cached.pages.empty();
+    if (!cached.in_use() && (as_unlisted || shard.memory > share_))
+        lose(shard, changed);
+}
+
 void PageCacheMap::begin_direct(InodeNumber inode)
 {
-    Shard& shard = shard_of(inode);
-    MutexLock lock(shard.mutex);
-    ++shard.inodes[inode.value].direct_open_count;
+    begin_open(inode, &Cached::direct_open_count);
 }
 
 void PageCacheMap::begin_mapped(InodeNumber inode)
 {
-    Shard& shard = shard_of(inode);
-    MutexLock lock(shard.mutex);
-    ++shard.inodes[inode.value].mapped_open_count;
+    begin_open(inode, &Cached::mapped_open_count);
 }
 
 void PageCacheMap::end_direct(InodeNumber inode)
@@ -59,6 +110,15 @@ void PageCacheMap::end_mapped(InodeNumber inode)
     end_open(inode, &Cached::mapped_open_count);
 }
 
+void PageCacheMap::begin_open(InodeNumber inode, uint32_t Cached::*count)
+{
+    Shard& shard = shard_of(inode);
+    MutexLock lock(shard.mutex);
+    const auto at = list(shard, inode);
+    ++(at->second.*count);
+    settle(shard, at);
+}
+
 void PageCacheMap::end_open(InodeNumber inode, uint32_t Cached::*count)
 {
     Shard& shard = shard_of(inode);
@@ -66,8 +126,7 @@ void PageCacheMap::end_open(InodeNumber inode, uint32_t Cached::*count)
     const auto at = shard.inodes.find(inode.value);
     CW_ASSERT(at != shard.inodes.end() && at->second.*count > 0);
     --(at->second.*count);
-    if (!at->second.in_use() && at->second.pages.empty())
-        erase(shard, at);
+    settle(shard, at);
 }
 
 bool PageCacheMap::may_be_mapped(InodeNumber inode) const
@@ -82,7 +141,7 @@ void PageCacheMap::note_read(InodeNumber inode, uint64_t offset, uint64_t bytes)
 {
     Shard& shard = shard_of(inode);
     MutexLock lock(shard.mutex);
-    note(shard, shard.inodes[inode.value], offset, bytes);
+    note(shard, list(shard, inode), offset, bytes);
 }
 
 void PageCacheMap::note_written(InodeNumber inode, uint64_t offset, uint64_t bytes)
@@ -91,51 +150,45 @@ void PageCacheMap::note_written(InodeNumber inode, uint64_t offset, uint64_t byt
     MutexLock lock(shard.mutex);
     const auto at = shard.inodes.find(inode.value);
     if (at != shard.inodes.end() && at->second.direct_open_count > 0)
-        note(shard, at->second, offset, bytes);
+        note(shard, at, offset, bytes);
 }
 
-void PageCacheMap::note(Shard& shard, Cached& cached, uint64_t offset, uint64_t bytes)
+void PageCacheMap::note(Shard& shard, Inodes::iterator at, uint64_t offset, uint64_t bytes)
 {
-    cached.version = ++shard.version;
-    const Pages pages = whole_pages(offset, bytes);
-    shard.memory -= cached.pages.memory();
-    cached.pages.add(pages.begin, pages.end);
-    if (shard.memory + cached.pages.memory() > kMemoryMax / kShardCount)
-        cached.pages.become_all();
-    shard.memory += cached.pages.memory();
-}
-
-void PageCacheMap::erase(Shard& shard, Inodes::iterator at)
-{
-    shard.memory -= at->second.pages.memory();
-    shard.inodes.erase(at);
+    const Pages range = whole_pages(offset, bytes);
+    PageSet& pages = at->second.pages;
+    at->second.version = ++shard.version;
+    shard.memory -= pages.memory();
+    pages.add(range.begin, range.end);
+    shard.memory += pages.memory();
+    settle(shard, at);
 }
 
 bool PageCacheMap::begin_drop(InodeNumber inode, uint64_t offset, uint64_t bytes)
 {
-    Shard& shard = shard_of(inode);
-    MutexLock lock(shard.mutex);
-    const auto at = shard.inodes.find(inode.value);
-    if (at == shard.inodes.end())
-        return false;
-    Cached& cached = at->second;
-    shard.memory -= cached.pages.memory();
-    const bool drops = cached.take(offset, bytes) || cached.drop_count > 0;
-    if (drops)
-        cached.start_drop(offset, bytes);
-    shard.memory += cached.pages.memory();
-    return drops;
+    return begin_drop(inode, offset, bytes, false);
 }
 
 void PageCacheMap::begin_any_drop(InodeNumber inode, uint64_t offset, uint64_t bytes)
 {
+    begin_drop(inode, offset, bytes, true);
+}
+
+bool PageCacheMap::begin_drop(InodeNumber inode, uint64_t offset, uint64_t bytes, bool any)
+{
     Shard& shard = shard_of(inode);
     MutexLock lock(shard.mutex);
-    Cached& cached = shard.inodes[inode.value];
+    if (!any && inode.value > shard.unknown_last && !shard.inodes.contains(inode.value))
+        return false;
+    const auto at = list(shard, inode);
+    Cached& cached = at->second;
     shard.memory -= cached.pages.memory();
-    cached.take(offset, bytes);
-    cached.start_drop(offset, bytes);
+    const bool drops = cached.take(offset, bytes) || cached.drop_count > 0 || any;
+    if (drops)
+        cached.start_drop(offset, bytes);
     shard.memory += cached.pages.memory();
+    settle(shard, at);
+    return drops;
 }
 
 void PageCacheMap::end_drop(InodeNumber inode)
@@ -145,6 +198,7 @@ void PageCacheMap::end_drop(InodeNumber inode)
     const auto at = shard.inodes.find(inode.value);
     CW_ASSERT(at != shard.inodes.end() && at->second.drop_count > 0);
     --at->second.drop_count;
+    settle(shard, at);
 }
 
 uint64_t PageCacheMap::version(InodeNumber inode) const

@@ -29,11 +29,15 @@ struct PageRange {
 };
 
 // Thread-safe. May hold more than the kernel does, never less: of an inode whose pages would take too much
-// memory it holds every page.
+// memory it holds every page. Where the inodes take too much, those that nobody uses are no longer listed.
 class PageCacheMap {
 public:
-    // Of all inodes together, roughly.
     static constexpr size_t kMemoryMax = 64 * kMiB;
+    // What an inode takes that is listed, beside its pages.
+    static constexpr size_t kEntryBytes = 128;
+
+    // Of all inodes together, roughly. Those that are in use stay, without their pages if need be.
+    explicit PageCacheMap(size_t memory_max = kMemoryMax) : share_(memory_max / kShardCount) { }
 
     // An open that may write past the page cache: call before it is answered, and after it ended.
     void begin_direct(InodeNumber inode);
@@ -62,18 +66,20 @@ public:
     void forget(InodeNumber inode, uint64_t version);
 
     [[nodiscard]] size_t inode_count() const;
-    // Of the pages, in bytes.
+    // In bytes.
     [[nodiscard]] size_t memory() const;
     // For tests.
     [[nodiscard]] std::vector<PageRange> ranges(InodeNumber inode) const;
 
 private:
+    // What is known of an inode that is listed.
     struct Cached {
         PageSet pages;
         uint64_t version = 0;  // of the last note
         uint32_t drop_count = 0;  // between begin_drop() and end_drop()
         uint32_t direct_open_count = 0;
         uint32_t mapped_open_count = 0;
+        bool counted_used = false;  // in Shard::used_count
 
         bool take(uint64_t offset, uint64_t bytes);
         void start_drop(uint64_t offset, uint64_t bytes);
@@ -82,21 +88,39 @@ private:
             return drop_count > 0 || direct_open_count > 0 || mapped_open_count > 0;
         }
     };
+    using Inodes = std::unordered_map<uint64_t, Cached>;
     struct Shard {
         mutable Mutex mutex{LockRank::kLeaf};
-        std::unordered_map<uint64_t, Cached> inodes CW_GUARDED_BY(mutex);
+        Inodes inodes CW_GUARDED_BY(mutex);
         uint64_t version CW_GUARDED_BY(mutex) = 0;
-        size_t memory CW_GUARDED_BY(mutex) = 0;  // of the pages of all of them
+        size_t memory CW_GUARDED_BY(mutex) = 0;
+        size_t used_count CW_GUARDED_BY(mutex) = 0;
+        // The kernel may hold every page of an inode up to this one that is not listed, no page of one above.
+        // Newer inodes have larger numbers.
+        uint64_t unknown_last CW_GUARDED_BY(mutex) = 0;
     };
-    using Inodes = std::unordered_map<uint64_t, Cached>;
     static constexpr size_t kShardCount = 64;
+    static_assert(sizeof(Inodes::value_type) + 32 <= kEntryBytes, "and what the map adds");
 
     [[nodiscard]] Shard& shard_of(InodeNumber inode) const { return shards_[inode.value % kShardCount]; }
 
+    void begin_open(InodeNumber inode, uint32_t Cached::*count);
     void end_open(InodeNumber inode, uint32_t Cached::*count);
-    static void erase(Shard& shard, Inodes::iterator at) CW_REQUIRES(shard.mutex);
-    static void note(Shard& shard, Cached& cached, uint64_t offset, uint64_t bytes) CW_REQUIRES(shard.mutex);
+    void note(Shard& shard, Inodes::iterator at, uint64_t offset, uint64_t bytes) CW_REQUIRES(shard.mutex);
+    // False: no page of the range may be there. `any`: as if one were.
+    bool begin_drop(InodeNumber inode, uint64_t offset, uint64_t bytes, bool any);
 
+    // The inode, from now on listed.
+    static Inodes::iterator list(Shard& shard, InodeNumber inode) CW_REQUIRES(shard.mutex);
+    // After every change of an inode: keeps the shard within its share, and what says no more than that it is
+    // not listed out of the list.
+    void settle(Shard& shard, Inodes::iterator changed) CW_REQUIRES(shard.mutex);
+    static void become_all(Shard& shard, Inodes::iterator at) CW_REQUIRES(shard.mutex);
+    // Of an inode that nobody uses.
+    static void lose(Shard& shard, Inodes::iterator at) CW_REQUIRES(shard.mutex);
+    static void erase(Shard& shard, Inodes::iterator at) CW_REQUIRES(shard.mutex);
+
+    const size_t share_;  // of each shard
     mutable std::array<Shard, kShardCount> shards_;
 };
 

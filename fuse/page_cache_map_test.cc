@@ -3,7 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
 #include <set>
+#include <vector>
 
 #include "base/random.h"
 
@@ -180,7 +183,7 @@ TEST_CASE("page cache: memory is bounded, and beyond it every page may be there"
     PageCacheMap map;
     constexpr uint64_t kChunk = 4096 * kPage;
     uint64_t chunk = 0;
-    for (; chunk == 0 || map.memory() != 0; ++chunk) {
+    for (; chunk == 0 || map.memory() > PageCacheMap::kEntryBytes; ++chunk) {
         REQUIRE(chunk < 100000);
         map.note_read(kFile, chunk * kChunk, 1);
         map.note_read(kFile, chunk * kChunk + 2 * kPage, 1);
@@ -194,7 +197,7 @@ TEST_CASE("page cache: memory is bounded, and beyond it every page may be there"
         map.end_drop(kFile);
     }
     map.note_read(kFile, 0, 1);
-    CHECK(map.memory() == 0);
+    CHECK(map.memory() == PageCacheMap::kEntryBytes);
     // Another inode is not concerned.
     CHECK_FALSE(map.begin_drop({kFile.value + 1}, 0, kPage));
     map.forget(kFile, map.version(kFile));
@@ -204,6 +207,135 @@ TEST_CASE("page cache: memory is bounded, and beyond it every page may be there"
     CHECK(map.begin_drop(kFile, 0, kPage));
     map.end_drop(kFile);
     CHECK_FALSE(map.begin_drop(kFile, kPage, kPage));
+}
+
+TEST_CASE("page cache: a million files that are read take no more than the bound")
+{
+    PageCacheMap map;
+    constexpr uint64_t kInodes = 1000000;
+    for (uint64_t inode = 1; inode <= kInodes; ++inode)
+        map.note_read({inode}, inode % 7 * kPage, kPage);
+    CHECK(map.inode_count() * PageCacheMap::kEntryBytes <= map.memory());
+    CHECK(map.memory() <= PageCacheMap::kMemoryMax);
+    CHECK(map.inode_count() > 1000);
+    uint64_t forgotten = 0;
+    for (uint64_t inode = 1; inode <= kInodes; ++inode) {
+        REQUIRE(map.begin_drop({inode}, inode % 7 * kPage, kPage));
+        map.end_drop({inode});
+        if (!map.begin_drop({inode}, 9 * kPage, kPage))
+            continue;
+        ++forgotten;
+        map.end_drop({inode});
+    }
+    CHECK(forgotten > kInodes / 2);
+    CHECK(forgotten < kInodes);
+    // Of a file that is newer than all of those nothing was forgotten.
+    CHECK_FALSE(map.begin_drop({kInodes + 1}, 0, kPage));
+}
+
+TEST_CASE("page cache: files in use are known however little memory there is")
+{
+    PageCacheMap map(64 * PageCacheMap::kEntryBytes);  // one file of each shard
+    const InodeNumber other{kFile.value + 64};  // of the same shard
+    map.begin_mapped(kFile);
+    map.note_read(kFile, 0, kPage);
+    map.begin_direct(other);
+    map.note_read(other, 0, kPage);
+    CHECK(map.may_be_mapped(kFile));
+    CHECK(map.inode_count() == 2);
+    map.end_mapped(kFile);
+    CHECK(map.inode_count() == 1);
+    CHECK_FALSE(map.may_be_mapped(kFile));
+    CHECK(map.begin_drop(kFile, 0, kPage));
+    map.forget(kFile, map.version(kFile));
+    CHECK(map.begin_drop(kFile, 7 * kPage, kPage));
+    map.end_drop(kFile);
+    map.end_drop(kFile);
+    map.end_direct(other);
+    CHECK(map.memory() <= 64 * PageCacheMap::kEntryBytes);
+}
+
+namespace {
+
+// Remembers everything of a few files of two shards.
+struct Remembered {
+    std::set<uint64_t> pages;
+    std::vector<PageRange> drops;  // under way
+    int direct = 0, mapped = 0;
+};
+
+}  // namespace
+
+TEST_CASE("page cache: with little memory no page that was noted is ever unknown")
+{
+    constexpr size_t kMost = 64 * 1000;  // some five files of each shard
+    constexpr uint64_t kFiles = 40;
+    PageCacheMap map(kMost);
+    std::array<Remembered, kFiles> model;
+    Prng random(11);
+    size_t known = 0, unknown = 0, most_used = 0;
+    for (int step = 0; step < 100000; ++step) {
+        const uint64_t number = random.below(random.chance(step % 1000, 1000) ? kFiles : 6);
+        const InodeNumber inode{64 * number + 3 + number % 2};
+        Remembered& file = model[number];
+        const uint64_t first = random.below(40000), count = 1 + random.below(12);
+        const PageRange range{first * kPage, (first + count) * kPage};
+        switch (random.below(8)) {
+        case 0:
+        case 1:
+            map.note_read(inode, range.begin, count * kPage);
+            for (uint64_t page = first; page < first + count; ++page)
+                file.pages.insert(page);
+            break;
+        case 2:
+            map.note_written(inode, range.begin, count * kPage);
+            for (uint64_t page = first; file.direct > 0 && page < first + count; ++page)
+                file.pages.insert(page);
+            break;
+        case 3:
+            if (random.chance(1, 2) && ++file.direct > 0)
+                map.begin_direct(inode);
+            else if (++file.mapped > 0)
+                map.begin_mapped(inode);
+            break;
+        case 4:
+            for (; file.direct > 0; --file.direct)
+                map.end_direct(inode);
+            for (; file.mapped > 0; --file.mapped)
+                map.end_mapped(inode);
+            break;
+        case 5:
+        case 6: {
+            // Half of them where something is.
+            const uint64_t from = file.pages.empty() || random.chance(1, 2) ? first : *file.pages.begin();
+            bool there = !file.drops.empty();
+            for (uint64_t page = from; page < from + count; ++page)
+                there = file.pages.erase(page) > 0 || there;
+            const bool drops = map.begin_drop(inode, from * kPage, count * kPage);
+            REQUIRE((drops || !there));
+            (drops == there ? known : unknown) += 1;
+            if (drops)
+                file.drops.push_back(range);
+            break;
+        }
+        case 7:
+            for (; !file.drops.empty(); file.drops.pop_back())
+                map.end_drop(inode);
+            if (random.chance(1, 8) && file.direct + file.mapped == 0) {
+                map.forget(inode, map.version(inode));
+                file.pages.clear();
+            }
+        }
+        REQUIRE(map.may_be_mapped(inode) == (file.direct + file.mapped > 0));
+        size_t used = 0;
+        for (const Remembered& each : model)
+            used += each.direct + each.mapped > 0 || !each.drops.empty() ? 1 : 0;
+        most_used = std::max(used, most_used);
+        REQUIRE(map.memory() <= 2 * (kMost / 64) + used * PageCacheMap::kEntryBytes);
+    }
+    CHECK(known > 1000);
+    CHECK(unknown > 1000);
+    CHECK(most_used > 2);
 }
 
 }  // namespace cowraid

@@ -18,6 +18,7 @@ public:
     // Returns whether one of them was in the set.
     bool remove(uint64_t begin, uint64_t end);
     [[nodiscard]] bool empty() const { return !all_ && chunks_.empty(); }
+    [[nodiscard]] bool has_all() const { return all_; }
     // From now on it holds every page, in no memory.
     void become_all();
     // Bytes, roughly.

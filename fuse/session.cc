@@ -92,7 +92,8 @@ Result<std::unique_ptr<Session>> Session::create(Filesystem& filesystem, const S
     fuse_set_log_func(log_from_libfuse);
     std::unique_ptr<Session> session(new Session(options));
     session->frontend_ = std::make_unique<Frontend>(
-        background_max(), std::min(threads_least(), options.max_threads), options.max_threads);
+        background_max(), std::min(threads_least(), options.max_threads), options.max_threads,
+        std::min<uint64_t>(PageCacheMap::kMemoryMax, filesystem.store.options.memory_bytes / 16));
     Frontend& frontend = *session->frontend_;
     frontend.filesystem = &filesystem;
     frontend.root = options.root;
