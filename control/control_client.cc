@@ -2,6 +2,7 @@
 #include "control/control_client.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -9,6 +10,7 @@
 #include <cstring>
 #include <set>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "control/control_frame.h"
 #include "control/control_path.h"
@@ -17,8 +19,6 @@
 namespace cowraid {
 
 namespace {
-
-constexpr uint32_t kAskMilliseconds = 10'000;
 
 std::optional<ucred> peer_of(int fd)
 {
@@ -95,23 +95,29 @@ Result<Json> ControlClient::next(uint32_t milliseconds)
 Result<Json> ControlClient::call(const std::string& command, const json_t* arguments, std::string& why,
                                  int descriptor)
 {
-    return exchange(command, arguments, descriptor, 0, why);
+    CW_TRY(send(command, arguments, descriptor, why));
+    return receive(0, why);
 }
 
 Result<Json> ControlClient::ask(const std::string& command, std::string& why, const json_t* arguments)
 {
-    return exchange(command, arguments, -1, kAskMilliseconds, why);
+    CW_TRY(send(command, arguments, -1, why));
+    return receive(kAskMilliseconds, why);
 }
 
-Result<Json> ControlClient::exchange(const std::string& command, const json_t* arguments, int descriptor,
-                                     uint32_t milliseconds, std::string& why)
+Status ControlClient::send(const std::string& command, const json_t* arguments, int descriptor,
+                           std::string& why)
 {
     Json request = json_make_object();
     if (arguments != nullptr)
         CW_ASSERT(json_object_update(request.get(), const_cast<json_t*>(arguments)) == 0);
     json_put_text(request.get(), "command", command);
     why = "the daemon of the volume does not answer; see the system log";
-    CW_TRY(write_frame(fd_.get(), json_print(request.get()), {}, descriptor));
+    return write_frame(fd_.get(), json_print(request.get()), {}, descriptor);
+}
+
+Result<Json> ControlClient::receive(uint32_t milliseconds, std::string& why)
+{
     auto answer = next(milliseconds);
     if (answer.err() == Err::kInterrupted) {
         why = "the daemon of the volume did not answer within " + std::to_string(milliseconds / 1000) +
@@ -134,6 +140,11 @@ Result<MountedVolume> ControlClient::mounted_volume()
 {
     std::string why;
     CW_ASSIGN(const Json result, ask("mount", why));
+    return decode_mount(result);
+}
+
+Result<MountedVolume> ControlClient::decode_mount(const Json& result)
+{
     MountedVolume out;
     CW_ASSIGN(out.uuid, uuid_parse(json_get_text(result.get(), "uuid")));
     out.label = json_get_text(result.get(), "label");
@@ -150,30 +161,13 @@ int ControlClient::daemon() const
     return peer.has_value() ? peer->pid : 0;
 }
 
-namespace {
-
-// As find_mounted_volume(); adds the daemon to `silent` when it lives and does not answer.
-std::optional<MountedVolume> ask_daemon(const Uuid& volume, std::vector<int>& silent)
+std::optional<MountedVolume> find_mounted_volume(const Uuid& volume)
 {
     auto client = ControlClient::connect(volume);
-    if (client.err() == Err::kBusy)
-        silent.push_back(0);
     if (!client.ok())
         return std::nullopt;
     auto mounted = client->mounted_volume();
-    if (mounted.err() == Err::kInterrupted)
-        silent.push_back(client->daemon());
-    if (!mounted.ok())
-        return std::nullopt;
-    return mounted.take();
-}
-
-}  // namespace
-
-std::optional<MountedVolume> find_mounted_volume(const Uuid& volume)
-{
-    std::vector<int> ignored;
-    return ask_daemon(volume, ignored);
+    return mounted.ok() ? std::optional(mounted.take()) : std::nullopt;
 }
 
 std::string where_mounted(const MountedVolume& volume)
@@ -199,9 +193,16 @@ std::string title_of(const MountedVolume& volume)
 
 std::optional<MountedVolume> find_mounted_volume(const std::string& name)
 {
+    constexpr std::string_view kUuid = "UUID=";
+    if (name.starts_with(kUuid)) {
+        const auto uuid = uuid_parse(name.substr(kUuid.size()));
+        return uuid.ok() ? find_mounted_volume(*uuid) : std::nullopt;
+    }
     std::optional<MountedVolume> found;
+    if (!name.starts_with("LABEL="))
+        return found;
     for (MountedVolume& mounted : list_mounted_volumes()) {
-        if (name != "UUID=" + uuid_text(mounted.uuid) && name != "LABEL=" + mounted.label)
+        if (name != "LABEL=" + mounted.label)
             continue;
         if (found.has_value())
             return std::nullopt;
@@ -210,20 +211,118 @@ std::optional<MountedVolume> find_mounted_volume(const std::string& name)
     return found;
 }
 
-std::vector<MountedVolume> list_mounted_volumes(std::vector<int>* silent)
+// Asks all daemons at once: one that stands still keeps no answer of another one waiting.
+class DaemonSearch {
+public:
+    DaemonSearch();
+    // Waits until the mount of `device` is known, or all have answered, or the time is over.
+    void wait(const std::string& device, uint32_t milliseconds);
+    // In the order of the control sockets.
+    std::vector<MountedVolume> take_found();
+    [[nodiscard]] std::vector<int> silent() const;
+
+private:
+    struct Asked {
+        ControlClient client;
+        std::optional<MountedVolume> mounted;
+        bool waits = true;
+    };
+    // False: the answer is the one that is wanted.
+    bool receive(Asked& asked, const std::string& device, uint32_t milliseconds);
+
+    std::vector<Asked> asked_;
+    size_t busy_count_ = 0;  // cannot even be asked
+};
+
+DaemonSearch::DaemonSearch()
+{
+    std::set<Uuid> volumes;
+    std::string ignored;
+    for (const ControlSocket& socket : control_sockets()) {
+        if (!volumes.insert(socket.volume).second)
+            continue;
+        auto client = ControlClient::connect(socket.volume);
+        busy_count_ += client.err() == Err::kBusy ? 1 : 0;
+        if (client.ok() && client->send("mount", nullptr, -1, ignored).ok())
+            asked_.push_back({.client = client.take(), .mounted = {}});
+    }
+}
+
+bool DaemonSearch::receive(Asked& asked, const std::string& device, uint32_t milliseconds)
+{
+    std::string ignored;
+    const auto answer = asked.client.receive(milliseconds, ignored);
+    if (answer.err() == Err::kInterrupted)
+        return true;  // began to answer, and waits on
+    asked.waits = false;
+    if (!answer.ok())
+        return true;
+    auto mounted = ControlClient::decode_mount(*answer);
+    if (mounted.ok())
+        asked.mounted = mounted.take();
+    return !mounted.ok() || device.empty() || asked.mounted->device != device;
+}
+
+void DaemonSearch::wait(const std::string& device, uint32_t milliseconds)
+{
+    const uint64_t deadline = monotonic_ms() + milliseconds;
+    while (true) {
+        std::vector<pollfd> files;
+        std::vector<Asked*> waiting;
+        for (Asked& asked : asked_)
+            if (asked.waits) {
+                files.push_back({.fd = asked.client.fd_.get(), .events = POLLIN, .revents = 0});
+                waiting.push_back(&asked);
+            }
+        const uint64_t now = monotonic_ms();
+        if (waiting.empty() || now >= deadline)
+            return;
+        const auto left = static_cast<uint32_t>(deadline - now);
+        if (poll(files.data(), files.size(), static_cast<int>(left)) < 0)
+            continue;
+        for (size_t i = 0; i < files.size(); ++i)
+            if (files[i].revents != 0 && !receive(*waiting[i], device, left))
+                return;
+    }
+}
+
+std::vector<MountedVolume> DaemonSearch::take_found()
 {
     std::vector<MountedVolume> out;
-    std::vector<int> not_answering;
-    std::set<Uuid> asked;
-    for (const ControlSocket& socket : control_sockets()) {
-        if (!asked.insert(socket.volume).second)
-            continue;
-        if (auto mounted = ask_daemon(socket.volume, not_answering); mounted.has_value())
-            out.push_back(std::move(*mounted));
-    }
-    if (silent != nullptr)
-        *silent = std::move(not_answering);
+    for (Asked& asked : asked_)
+        if (asked.mounted.has_value())
+            out.push_back(std::move(*asked.mounted));
     return out;
+}
+
+std::vector<int> DaemonSearch::silent() const
+{
+    std::vector<int> out(busy_count_, 0);
+    for (const Asked& asked : asked_)
+        if (asked.waits)
+            out.push_back(asked.client.daemon());
+    return out;
+}
+
+std::vector<MountedVolume> list_mounted_volumes(std::vector<int>* silent, uint32_t milliseconds)
+{
+    DaemonSearch search;
+    search.wait("", milliseconds);
+    if (silent != nullptr)
+        *silent = search.silent();
+    return search.take_found();
+}
+
+std::optional<MountedVolume> find_mount_of_device(const std::string& device, std::vector<int>* silent)
+{
+    DaemonSearch search;
+    search.wait(device, kAskMilliseconds);
+    if (silent != nullptr)
+        *silent = search.silent();
+    for (MountedVolume& mounted : search.take_found())
+        if (mounted.device == device)
+            return std::move(mounted);
+    return std::nullopt;
 }
 
 }  // namespace cowraid

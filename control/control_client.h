@@ -47,16 +47,26 @@ public:
     [[nodiscard]] int daemon() const;
 
 private:
+    friend class DaemonSearch;
+
     explicit ControlClient(UniqueFd fd) : fd_(std::move(fd)) { }
-    Result<Json> exchange(const std::string& command, const json_t* arguments, int descriptor,
-                          uint32_t milliseconds, std::string& why);
+    Status send(const std::string& command, const json_t* arguments, int descriptor, std::string& why);
+    Result<Json> receive(uint32_t milliseconds, std::string& why);
+    static Result<MountedVolume> decode_mount(const Json& result);
 
     UniqueFd fd_;
 };
 
+// Of daemons that are asked all at once.
+inline constexpr uint32_t kAskMilliseconds = 10'000;
+
 // Every volume that a daemon serves now. `silent` gets the process ids of daemons that live and do not
-// answer; 0 for one whose id cannot be told.
-std::vector<MountedVolume> list_mounted_volumes(std::vector<int>* silent = nullptr);
+// answer within `milliseconds`; 0 for one whose id cannot be told.
+std::vector<MountedVolume> list_mounted_volumes(std::vector<int>* silent = nullptr,
+                                                uint32_t milliseconds = kAskMilliseconds);
+// That of the mount `device`; daemons of others are not waited for once it has answered. `silent` as above.
+std::optional<MountedVolume> find_mount_of_device(const std::string& device,
+                                                  std::vector<int>* silent = nullptr);
 std::optional<MountedVolume> find_mounted_volume(const Uuid& volume);
 // "mounted at /mnt", "mounted at /mnt in another mount namespace (that of pid 7)", or "lazily unmounted from
 // /mnt, and its daemon (pid 9) goes on: in use by pid 12".

@@ -216,7 +216,7 @@ def test_a_scrub_goes_on_after_an_unmount_and_after_a_kill(make_volume):
     volume.make()
     volume.mount()
     for number in range(8):
-        (volume.mount_point / f"file{number}").write_bytes(random_content(16 << 20))
+        (volume.mount_point / f"file{number}").write_bytes(random_content(8 << 20))
     tool("cowraid", "filesystem", "sync", volume.mount_point)
     whole = scrub(volume)
     tool("cowraid", "scrub", "start", "--limit", "4m", volume.mount_point)

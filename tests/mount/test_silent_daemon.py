@@ -109,6 +109,26 @@ def test_no_program_waits_for_a_stopped_daemon_without_limit(mounted):
         assert mounted.is_mounted()
 
 
+def test_what_names_another_volume_waits_for_none_that_stands_still(mounted, make_volume):
+    """Who does not answer is given ten seconds."""
+    other = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=128)
+    uuid = "6a1f0e52-7a0c-4a55-b6ac-6d5d0d8f0a11"
+    other.make("-U", uuid)
+    mount = other.mount_point
+    with stopped(mounted):
+        for command in (["mount.cowraid", *other.devices, mount],
+                        ["mount.cowraid", "-o", "remount,ro", "x", mount],
+                        ["mount.cowraid", "-o", "remount,rw", "x", mount],
+                        ["cowraid", "filesystem", "sync", mount],
+                        ["cowraid", "status", mount],
+                        ["cowraid", "scrub", "start", "-B", f"UUID={uuid}"],
+                        ["cowraid", "device", "stats", other.devices[0]],
+                        ["umount.fuse.cowraid", mount]):
+            result, seconds = timed(*command)
+            assert result.returncode == 0 and seconds < 9, (command, seconds, result)
+        assert not other.is_mounted()
+
+
 def test_who_mounted_it_is_told_that_the_daemon_does_not_answer(mounted):
     with stopped(mounted):
         result, _ = timed("cowraid", "filesystem", "sync", mounted.mount_point)

@@ -96,6 +96,8 @@ TEST_CASE("utab: one entry per mounted directory, those of others untouched")
           other + "SRC=cowraid:b TARGET=/mnt/my\\040dir ROOT=/ OPTS=uhelper=fuse.cowraid\n");
     // What a killed daemon left.
     CHECK(change_user_table(one, {"", "/x", ""}, {"/other"}, {}) == other);
+    CHECK(change_user_table(one, {"", "/x", ""}, {"/other"}, {}, false) == one);
+    CHECK(change_user_table(one, {"", "/mnt/my dir", ""}, {"/other"}, {}, false) == other);
     CHECK(change_user_table("", {"", "/mnt", ""}, mounted, {}).empty());
 }
 

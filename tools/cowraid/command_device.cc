@@ -4,6 +4,7 @@
 
 #include "base/print.h"
 #include "base/text.h"
+#include "control/control_path.h"
 #include "device/loop_backing.h"
 #include "device/scan.h"
 #include "device/signature.h"
@@ -222,7 +223,7 @@ Result<Json> bring_online(ControlClient& client, const Uuid& volume, const std::
 bool is_away(const std::string& path)
 {
     std::string ignored;
-    if (list_mounted_volumes().empty())
+    if (control_sockets().empty())
         return false;
     const auto found = inspect_member(path, ignored);
     if (!found.ok())

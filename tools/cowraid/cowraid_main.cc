@@ -219,11 +219,12 @@ const char* asks_about_group(int argc, char** argv)
 bool names_volume(const char* word)
 {
     struct stat info { };
+    if (strpbrk(word, "/=:") != nullptr || stat(word, &info) == 0)
+        return true;
     const std::vector<MountedVolume> mounted = list_mounted_volumes();
-    return strpbrk(word, "/=:") != nullptr || stat(word, &info) == 0 ||
-           std::any_of(mounted.begin(), mounted.end(), [&](const MountedVolume& volume) {
-               return volume.label == word || uuid_text(volume.uuid) == word;
-           });
+    return std::any_of(mounted.begin(), mounted.end(), [&](const MountedVolume& volume) {
+        return volume.label == word || uuid_text(volume.uuid) == word;
+    });
 }
 
 // Whether the words behind a group that is a command of its own are its operand: no command of the group, nor

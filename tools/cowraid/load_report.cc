@@ -17,10 +17,8 @@ namespace cowraid {
 Result<VolumeTarget> target_of_device(const std::string& text, const std::string& device, const char* advice,
                                       std::string& why)
 {
-    for (const MountedVolume& mounted : list_mounted_volumes()) {
-        if (mounted.device == device)
-            return VolumeTarget{.uuid = mounted.uuid, .mounted = true, .members = {}, .named_device = {}};
-    }
+    if (const auto mounted = find_mount_of_device(device); mounted.has_value())
+        return VolumeTarget{.uuid = mounted->uuid, .mounted = true, .members = {}, .named_device = {}};
     const auto table = read_mount_table();
     for (const MountEntry& entry : table.ok() ? *table : std::vector<MountEntry>()) {
         if (entry.device != device || !entry.is_cowraid())

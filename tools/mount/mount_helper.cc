@@ -238,14 +238,10 @@ int run_remount(const MountRequest& request)
     const MountEntry* const entry = table.ok() ? mount_at(*table, request.directory) : nullptr;
     if (entry == nullptr || !entry->is_cowraid())
         return failed("no cowraid volume is mounted at " + request.directory);
-    std::optional<Uuid> uuid;
-    for (const MountedVolume& mounted : list_mounted_volumes()) {
-        if (mounted.device == entry->device)
-            uuid = mounted.uuid;
-    }
-    if (!uuid.has_value())
+    const auto mounted = find_mount_of_device(entry->device);
+    if (!mounted.has_value())
         return failed(why_not_answered(request.directory, *entry));
-    auto client = ControlClient::connect(*uuid);
+    auto client = ControlClient::connect(mounted->uuid);
     if (!client.ok())
         return failed(why_not_answered(request.directory, *entry));
 

@@ -124,21 +124,20 @@ void wait_until_free(const std::vector<std::string>& members)
     }
 }
 
-// `silent`: see list_mounted_volumes().
+// `silent`: see find_mount_of_device().
 std::optional<Waiter> find_waiter(const std::string& device, std::vector<int>& silent)
 {
-    for (const MountedVolume& mounted : list_mounted_volumes(&silent)) {
-        if (mounted.device != device)
-            continue;
-        std::vector<std::string> members = member_paths(mounted.uuid);
-        auto client = ControlClient::connect(mounted.uuid);
-        if (!client.ok())
-            continue;
-        std::string why;
-        if (client->ask("shutdown-wait", why).ok())
-            return Waiter{.uuid = mounted.uuid, .client = client.take(), .members = std::move(members)};
-        print_message("warning: the last commit cannot be waited for: " + why);
-    }
+    const auto mounted = find_mount_of_device(device, &silent);
+    if (!mounted.has_value())
+        return std::nullopt;
+    std::vector<std::string> members = member_paths(mounted->uuid);
+    auto client = ControlClient::connect(mounted->uuid);
+    if (!client.ok())
+        return std::nullopt;
+    std::string why;
+    if (client->ask("shutdown-wait", why).ok())
+        return Waiter{.uuid = mounted->uuid, .client = client.take(), .members = std::move(members)};
+    print_message("warning: the last commit cannot be waited for: " + why);
     return std::nullopt;
 }
 

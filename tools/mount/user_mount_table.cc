@@ -24,6 +24,7 @@ constexpr const char* kDirectory = "/run/mount";
 constexpr const char* kTable = "/run/mount/utab";
 constexpr const char* kLock = "/run/mount/utab.lock";
 constexpr const char* kOurOption = "uhelper=fuse.cowraid";
+constexpr uint32_t kSoonMilliseconds = 500;
 
 // Blanks and backslashes as \ooo, as the kernel writes them.
 std::string escape_blanks(const std::string& text)
@@ -98,10 +99,11 @@ void change_table(const UserMount& entry)
         if (mount.is_cowraid())
             here.push_back(mount.directory);
     std::vector<std::string> mounted = here;
-    // The table is shared by mount namespaces.
-    for (const MountedVolume& volume : list_mounted_volumes())
+    // The table is shared by mount namespaces. Whoever mounts anything waits for the lock.
+    std::vector<int> silent;
+    for (const MountedVolume& volume : list_mounted_volumes(&silent, kSoonMilliseconds))
         mounted.push_back(volume.mount_point);
-    const std::string after = change_user_table(before, entry, mounted, here);
+    const std::string after = change_user_table(before, entry, mounted, here, silent.empty());
     if (after != before)
         replace_table(after);
 }
@@ -109,7 +111,8 @@ void change_table(const UserMount& entry)
 }  // namespace
 
 std::string change_user_table(std::string_view table, const UserMount& entry,
-                              const std::vector<std::string>& mounted, const std::vector<std::string>& here)
+                              const std::vector<std::string>& mounted, const std::vector<std::string>& here,
+                              bool all_known)
 {
     const bool gone = std::find(here.begin(), here.end(), entry.directory) == here.end();
     const bool replaced = gone || !entry.source.empty();
@@ -124,7 +127,8 @@ std::string change_user_table(std::string_view table, const UserMount& entry,
             return std::find(fields.begin(), fields.end(), field) != fields.end();
         };
         const bool ours = line.find(kOurOption) != std::string_view::npos;
-        const bool alive = !ours || std::any_of(mounted_targets.begin(), mounted_targets.end(), has);
+        const bool alive =
+            !ours || !all_known || std::any_of(mounted_targets.begin(), mounted_targets.end(), has);
         if (!line.empty() && alive && !(replaced && has(target)))
             out.append(line).append("\n");
     }

@@ -19,13 +19,15 @@ void remove_user_mount(const std::string& directory);
 // The table without the entries of the entry's directory and without ours for directories that are not in
 // `mounted` (left by killed daemons), and with `entry` unless its source is empty; then the entry of a
 // directory in `here`, which has been mounted again meanwhile, stays. Mount namespaces share the table, so
-// `mounted` has what any daemon serves, `here` what the kernel has in this one.
+// `mounted` has what any daemon serves, `here` what the kernel has in this one. Unless `all_known` entries of
+// other directories stay: a daemon may serve them that does not answer.
 struct UserMount {
     std::string source;
     std::string directory;
     std::string options;
 };
 std::string change_user_table(std::string_view table, const UserMount& entry,
-                              const std::vector<std::string>& mounted, const std::vector<std::string>& here);
+                              const std::vector<std::string>& mounted, const std::vector<std::string>& here,
+                              bool all_known = true);
 
 }  // namespace cowraid
