@@ -14,45 +14,24 @@ FileExtent cut_of(const FileExtent& extent, uint64_t first_block, uint64_t end)
     return extent.slice(from - extent.file_block, std::min(extent.end(), end) - from);
 }
 
-// The last extent that begins before `block`. kNotFound: there is none.
-Status last_extent_before(const ItemStore& store, const View& view, InodeNumber inode, uint64_t block,
-                          FileExtent& out)
-{
-    if (block == 0)
-        return Err::kNotFound;
-    Key bound = extent_key(inode, block);
-    --bound.offset;
-    Key found;
-    ItemBytes payload;
-    CW_TRY(store.last_at_or_before(view, bound, extent_key(inode, 0), found, payload));
-    if (found.offset % kBlockBytes != 0)
-        return Err::kCorrupt;
-    CW_ASSIGN(out, decode_extent(found.offset / kBlockBytes, payload));
-    return {};
-}
-
 }  // namespace
 
 Status find_extents(const ItemStore& store, const View& view, InodeNumber inode, uint64_t first_block,
                     uint64_t block_count, std::vector<FileExtent>& out, size_t most)
 {
     out.clear();
-    FileExtent before;
-    const Status found = last_extent_before(store, view, inode, first_block, before);
-    if (!found.ok() && found.err() != Err::kNotFound)
-        return found;
-    if (found.ok()) {
-        FileExtent earlier;
-        const Status any = last_extent_before(store, view, inode, before.file_block, earlier);
-        if (!any.ok() && any.err() != Err::kNotFound)
-            return any;
-        if (any.ok() && earlier.end() > first_block)
-            return Err::kCorrupt;
-        if (before.end() > first_block)
-            out.push_back(before);
+    const Key first = extent_key(inode, first_block);
+    Key found;
+    ItemBytes payload;
+    const Status before = store.last_at_or_before(view, first, extent_key(inode, 0), found, payload);
+    if (before.ok() && found != first) {
+        CW_ASSIGN(FileExtent extent, decode_extent(found.offset / kBlockBytes, payload));
+        if (extent.end() > first_block)
+            out.push_back(extent);
+    } else if (!before.ok() && before.err() != Err::kNotFound) {
+        return before;
     }
-    ItemScan scan(store, view, extent_key(inode, first_block),
-                  extent_key(inode, first_block + block_count - 1));
+    ItemScan scan(store, view, first, extent_key(inode, first_block + block_count - 1));
     Status status;
     while (out.size() < most && (status = scan.next()).ok()) {
         if (scan.key().offset % kBlockBytes != 0)

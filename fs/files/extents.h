@@ -19,9 +19,8 @@ namespace cowraid {
 inline constexpr uint64_t kFreedBlocksMax = 64 * kMiB / kBlockBytes;
 
 // Every extent that overlaps [first_block, first_block + block_count), whole (not clipped), in file order.
-// kCorrupt when extents overlap each other there; of those that begin before, the last two are looked at.
-// Several keys are read one after another: a caller without the inode's mutex compares Inode::extent_version
-// before and after. Of more than `most` the first ones.
+// kCorrupt when extents overlap each other. Several keys are read one after another: a caller without the
+// inode's mutex compares Inode::extent_version before and after. Of more than `most` the first ones.
 Status find_extents(const ItemStore& store, const View& view, InodeNumber inode, uint64_t first_block,
                     uint64_t block_count, std::vector<FileExtent>& out, size_t most = SIZE_MAX);
 

@@ -2,7 +2,6 @@
 // The offline check against commits whose content is wrong, and against hostile ones.
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <cstring>
 #include <tuple>
 
@@ -448,82 +447,6 @@ TEST_CASE("hostile items end in findings")
         }
         CHECK(!image.check().clean());
     }
-}
-
-namespace {
-
-// Extents of "moved" in blocks of "big", all with data that is valid.
-constexpr uint64_t kLong = 100, kLongBlocks = 40, kShort = 110, kShortBlocks = 10, kAfter = 150;
-
-void put_overlapping(Filesystem& core, InodeNumber inode)
-{
-    std::vector<FileExtent> extents;
-    const InodeNumber big = find_inode(core, kRoot, "big");
-    REQUIRE(find_extents(core.store.items, core.store.items.view(), big, 0, 2 * kMiB / kBlockBytes, extents)
-                .ok());
-    const auto source = std::find_if(extents.begin(), extents.end(), [](const FileExtent& extent) {
-        return extent.block_count >= kLongBlocks + kShortBlocks;
-    });
-    REQUIRE(source != extents.end());
-    const auto put_part = [&](uint64_t at, uint64_t skip, uint64_t count) {
-        FileExtent part = source->slice(skip, count);
-        part.file_block = at;
-        put(core, extent_key(inode, at), encode_extent(part));
-    };
-    put_part(kLong, 0, kLongBlocks);
-    put_part(kShort, kLongBlocks, kShortBlocks);
-    put_part(kAfter, 0, 1);
-    InodeAttributes attributes = attributes_of(core, inode);
-    attributes.data_blocks += kLongBlocks + kShortBlocks + 1;
-    attributes.size_bytes = kMiB;
-    put(core, inode_key(inode), encode_inode(attributes));
-}
-
-void expect_refused(Filesystem& core, InodeNumber inode)
-{
-    const auto read = [&](uint64_t block, uint64_t blocks) {
-        std::vector<std::byte> content(blocks * kBlockBytes);
-        const Result<size_t> bytes = core.files.read(inode, block * kBlockBytes, content);
-        if (bytes.ok())
-            CHECK(*bytes == content.size());
-        return bytes.err();
-    };
-    for (int round = 0; round < 2; ++round) {
-        CAPTURE(round);
-        for (uint64_t block = kShort; block < kShort + kShortBlocks; ++block) {
-            CAPTURE(block);
-            CHECK(read(block, 1) == Err::kCorrupt);
-        }
-        CHECK(read(kShort, kShortBlocks) == Err::kCorrupt);
-        CHECK(read(kShort + 3, 2) == Err::kCorrupt);
-        CHECK(read(kShort - 2, 4) == Err::kCorrupt);
-        CHECK(read(kShort + kShortBlocks - 2, 4) == Err::kCorrupt);
-        CHECK(read(kLong, kLongBlocks) == Err::kCorrupt);
-        // Not a hole, which the extent found last would make of it.
-        CHECK(read(kShort + kShortBlocks, 1) == Err::kCorrupt);
-        CHECK(read(kLong + kLongBlocks - 1, 1) == Err::kCorrupt);
-        // What one extent alone has, and what none has.
-        CHECK(read(kLong, kShort - kLong) == Err::kOk);
-        CHECK(read(kLong + kLongBlocks, 3) == Err::kOk);
-        CHECK(read(kAfter - 1, 3) == Err::kOk);
-        CHECK(core.files.seek(inode, (kShort + 1) * kBlockBytes, Files::Seek::kHole).err() == Err::kCorrupt);
-    }
-}
-
-}  // namespace
-
-TEST_CASE("blocks that two extents of a file have are not read")
-{
-    Image image = raid6_image();
-    {
-        const std::unique_ptr<Filesystem> core = image.open_core();
-        const InodeNumber inode = find_inode(*core, kRoot, "moved");
-        put_overlapping(*core, inode);
-        expect_refused(*core, inode);
-        REQUIRE(core->committer.commit().ok());
-    }
-    const std::unique_ptr<Filesystem> core = image.open_core();
-    expect_refused(*core, find_inode(*core, kRoot, "moved"));
 }
 
 TEST_CASE("hostile nodes are survived")
