@@ -77,29 +77,6 @@ TEST_CASE("ledger: one commit of checksums counts, however often a flush fills t
     }
 }
 
-TEST_CASE("ledger: what is left of many compressed extents in one piece of a file is freed by one write")
-{
-    // Frames side by side in a file, each over the blocks of those before it but for one that it leaves to
-    // them.
-    constexpr uint64_t kFrame = 32, kFrames = 20;
-    MetadataRoom room = room_of(0);
-    room.address_blocks = room.node_address_blocks = uint64_t{1} << 30;
-    for (const uint64_t left_out : {0, 1, 16, 31}) {  // of the write at the beginning
-        uint64_t freed = 0;
-        for (uint64_t first = left_out; first < kFrame; ++first)
-            freed += kFrame - first - 1;  // as many runs as a frame that is smaller by a block
-        const uint64_t blocks = (kFrame - left_out) * kFrames;
-        for (const uint64_t runs : {left_out == 0 ? uint64_t{1} : kFrames, kFrames, blocks}) {
-            MetadataRoom with_frames = room;
-            with_frames.has_frames = true;
-            const PendingChanges pending = {.data_blocks = blocks, .data_runs = runs};
-            PendingChanges all = pending;
-            all.freed_runs = freed * kFrames;
-            CHECK(node_bound(with_frames, pending).system_blocks >= node_bound(room, all).system_blocks);
-        }
-    }
-}
-
 TEST_CASE("ledger: commits of checksums may use the reserve")
 {
     const PendingChanges own = {.data_blocks = 200, .data_runs = 200};

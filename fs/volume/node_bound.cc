@@ -38,18 +38,6 @@ uint64_t space_leaves(uint64_t address_blocks)
     return nodes_for((divide_up(address_blocks, kSpaceWindowBlocks) + 1) * kSpaceItemBytes);
 }
 
-// Stored runs of compressed extents that what is dirty frees at most. Of a frame with one block left a write
-// to that frees all. In kFrameBlocksMax blocks of a file each frame leaves one block less to those after it.
-uint64_t frame_runs(const MetadataRoom& room, const PendingChanges& pending)
-{
-    if (!room.has_frames)
-        return 0;
-    constexpr uint64_t kRunsMax = kFrameBlocksMax - 1;
-    constexpr uint64_t kRunsOfAll = kFrameBlocksMax * kRunsMax / 2;
-    const uint64_t touched = pending.data_blocks / kFrameBlocksMax + 2 * pending.data_runs;
-    return std::min(kRunsMax * pending.data_blocks, kRunsOfAll * touched);
-}
-
 // Leaves and the nodes above them.
 uint64_t with_inner_nodes(uint64_t leaves)
 {
@@ -101,11 +89,11 @@ NodeBound node_bound(const MetadataRoom& room, const PendingChanges& pending)
     // part.
     const uint64_t fresh_frames = room.makes_frames ? pending.data_blocks / kFrameBlocksMax : 0;
     const uint64_t cut_frames = room.has_frames ? 2 * pending.data_runs : 0;
-    const uint64_t cut_runs = cut_frames * (kFrameBlocksMax - 1);
+    const uint64_t frame_runs = cut_frames * (kFrameBlocksMax - 1);
     // A part that is left of an inline frame has all of it.
     const uint64_t cut_inline = room.has_frames ? 2 * pending.front_runs : 0;
     const uint64_t cut_bytes =
-        sizeof(DiskExtentRun) * cut_runs + cut_inline * (kInlineBytesMax + kInlineItemBytes);
+        sizeof(DiskExtentRun) * frame_runs + cut_inline * (kInlineBytesMax + kInlineItemBytes);
 
     // File tree. A run cuts an extent in two and adds itself, in one leaf, or replaces neighbours.
     const uint64_t pieces = 2 * pending.data_runs + in_partial_rows + 2 * stripes + fresh_frames;
@@ -146,7 +134,7 @@ NodeBound node_bound(const MetadataRoom& room, const PendingChanges& pending)
                                    std::min(2 * joined, space_leaves(room.address_blocks)));
 
     // Remap tree: what a place was called, and what the name stood for, go with a block that was moved.
-    const uint64_t freed = room.has_moved_blocks ? pending.data_blocks + pending.freed_runs + cut_runs : 0;
+    const uint64_t freed = room.has_moved_blocks ? pending.data_blocks + pending.freed_runs + frame_runs : 0;
     const uint64_t moves = std::min(pending.remap_windows + 2 * freed, room.used_nodes);
     const uint64_t moved = moves + std::min(3 * moves, room.used_nodes / kMinChildren + 4) +
                            with_inner_nodes(nodes_for(pending.remap_bytes));
@@ -158,7 +146,7 @@ NodeBound node_bound(const MetadataRoom& room, const PendingChanges& pending)
 
     // Free-space tree: windows of what is taken and freed, and of the nodes themselves.
     const uint64_t data_windows =
-        stripes + 2 * in_partial_rows + pending.data_blocks + pending.freed_runs + frame_runs(room, pending);
+        stripes + 2 * in_partial_rows + pending.data_blocks + pending.freed_runs + frame_runs;
     const uint64_t space =
         std::min(2 * data_windows, space_leaves(room.address_blocks)) +
         std::min(2 * (file + sums + moved + replaced), space_leaves(room.node_address_blocks)) +
