@@ -105,10 +105,10 @@ Result<bool> FileSeek::look(Found& found)
             return true;
         }
     }
-    CW_TRY(add_stored(store_, view, inode_->number, block_, found));
+    const Status status = add_stored(store_, view, inode_->number, block_, found);
     const bool whole = inode_->extent_version == version;
     disturbed_ = whole ? 0 : disturbed_ + 1;
-    return whole;
+    return whole && !status.ok() ? Result<bool>(status.err()) : Result<bool>(whole);
 }
 
 // Goes on to the first block that is wanted, or behind all that was found.

@@ -52,3 +52,38 @@ TEST_CASE("truncate: a file that grows while it is made longer keeps the block b
     }
     REQUIRE(volume.unmount().ok());
 }
+
+TEST_CASE("seek: beside a writer that gives all blocks new places it finds no hole and no error")
+{
+    constexpr uint64_t kBlocks = 64;
+    SimVolume volume({3, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    const Result<Attributes> made = fs.names.make_node(kRoot, "file", S_IFREG | 0644, 0, {});
+    REQUIRE_MESSAGE(made.ok(), err_text(made.err()));
+    const InodeNumber file = made->inode;
+    const std::vector<std::byte> content(kBlocks * kBlockBytes, std::byte{7});
+    REQUIRE(fs.files.write(file, 0, content, {}, {}).ok());
+    std::atomic<bool> over = false;
+    std::thread writer([&] {
+        Prng prng(seed());
+        while (!over) {
+            const uint64_t first = prng.below(kBlocks), count = 1 + prng.below(kBlocks - first);
+            const auto part = std::span(content).first(count * kBlockBytes);
+            CHECK(fs.files.write(file, first * kBlockBytes, part, {}, {}).ok());
+            CHECK(fs.step(prng.below(8) == 0).ok());
+        }
+    });
+    Prng prng(seed() + 1);
+    int errors = 0;
+    for (int round = 0; round < 30000; ++round) {
+        const uint64_t offset = prng.below(content.size());
+        const auto data = fs.files.seek(file, offset, Files::Seek::kData);
+        const auto hole = fs.files.seek(file, offset, Files::Seek::kHole);
+        errors += data.ok() && *data == offset && hole.ok() && *hole == content.size() ? 0 : 1;
+    }
+    over = true;
+    writer.join();
+    CHECK(errors == 0);
+    REQUIRE(volume.unmount().ok());
+}
