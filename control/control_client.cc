@@ -219,19 +219,20 @@ public:
     void wait(const std::string& device, uint32_t milliseconds);
     // In the order of the control sockets.
     std::vector<MountedVolume> take_found();
+    // Of wait() without a device.
     [[nodiscard]] std::vector<int> silent() const;
 
 private:
+    enum class State : uint8_t { kAsked, kAnswered, kSilent };
     struct Asked {
         ControlClient client;
         std::optional<MountedVolume> mounted;
-        bool waits = true;
+        State state = State::kAsked;
     };
-    // False: the answer is the one that is wanted.
-    bool receive(Asked& asked, const std::string& device, uint32_t milliseconds);
+    static void receive(Asked& asked);
 
     std::vector<Asked> asked_;
-    size_t busy_count_ = 0;  // cannot even be asked
+    size_t not_asked_ = 0;  // daemons that live
 };
 
 DaemonSearch::DaemonSearch()
@@ -242,47 +243,54 @@ DaemonSearch::DaemonSearch()
         if (!volumes.insert(socket.volume).second)
             continue;
         auto client = ControlClient::connect(socket.volume);
-        busy_count_ += client.err() == Err::kBusy ? 1 : 0;
         if (client.ok() && client->send("mount", nullptr, -1, ignored).ok())
             asked_.push_back({.client = client.take(), .mounted = {}});
+        else if (!client.ok() && client.err() != Err::kNotFound && client.err() != Err::kAccess)
+            ++not_asked_;
     }
 }
 
-bool DaemonSearch::receive(Asked& asked, const std::string& device, uint32_t milliseconds)
+// Of a daemon that has begun to answer.
+void DaemonSearch::receive(Asked& asked)
 {
+    constexpr uint32_t kRestMilliseconds = 1000;
     std::string ignored;
-    const auto answer = asked.client.receive(milliseconds, ignored);
-    if (answer.err() == Err::kInterrupted)
-        return true;  // began to answer, and waits on
-    asked.waits = false;
-    if (!answer.ok())
-        return true;
-    auto mounted = ControlClient::decode_mount(*answer);
-    if (mounted.ok())
-        asked.mounted = mounted.take();
-    return !mounted.ok() || device.empty() || asked.mounted->device != device;
+    const auto answer = asked.client.receive(kRestMilliseconds, ignored);
+    if (answer.ok())
+        if (auto mounted = ControlClient::decode_mount(*answer); mounted.ok())
+            asked.mounted = mounted.take();
+    const bool is_busy = answer.err() == Err::kInterrupted || answer.err() == Err::kBusy;
+    asked.state = is_busy ? State::kSilent : State::kAnswered;
+    if (!is_busy)
+        asked.client.fd_ = UniqueFd();  // a daemon serves few connections at once
 }
 
 void DaemonSearch::wait(const std::string& device, uint32_t milliseconds)
 {
     const uint64_t deadline = monotonic_ms() + milliseconds;
-    while (true) {
+    bool is_over = false;
+    while (!is_over) {
         std::vector<pollfd> files;
         std::vector<Asked*> waiting;
         for (Asked& asked : asked_)
-            if (asked.waits) {
+            if (asked.state == State::kAsked) {
                 files.push_back({.fd = asked.client.fd_.get(), .events = POLLIN, .revents = 0});
                 waiting.push_back(&asked);
             }
-        const uint64_t now = monotonic_ms();
-        if (waiting.empty() || now >= deadline)
+        if (waiting.empty())
             return;
-        const auto left = static_cast<uint32_t>(deadline - now);
-        if (poll(files.data(), files.size(), static_cast<int>(left)) < 0)
+        const uint64_t now = monotonic_ms();
+        is_over = now >= deadline;
+        if (poll(files.data(), files.size(), is_over ? 0 : static_cast<int>(deadline - now)) < 0)
             continue;
-        for (size_t i = 0; i < files.size(); ++i)
-            if (files[i].revents != 0 && !receive(*waiting[i], device, left))
+        for (size_t i = 0; i < files.size(); ++i) {
+            if (files[i].revents == 0)
+                continue;
+            receive(*waiting[i]);
+            const auto& mounted = waiting[i]->mounted;
+            if (mounted.has_value() && mounted->device == device && !mounted->closing)
                 return;
+        }
     }
 }
 
@@ -297,9 +305,9 @@ std::vector<MountedVolume> DaemonSearch::take_found()
 
 std::vector<int> DaemonSearch::silent() const
 {
-    std::vector<int> out(busy_count_, 0);
+    std::vector<int> out(not_asked_, 0);
     for (const Asked& asked : asked_)
-        if (asked.waits)
+        if (asked.state != State::kAnswered)
             out.push_back(asked.client.daemon());
     return out;
 }
@@ -313,16 +321,18 @@ std::vector<MountedVolume> list_mounted_volumes(std::vector<int>* silent, uint32
     return search.take_found();
 }
 
+// A daemon that writes its last commit after an unmount says a device that another mount may have by now.
 std::optional<MountedVolume> find_mount_of_device(const std::string& device, std::vector<int>* silent)
 {
     DaemonSearch search;
     search.wait(device, kAskMilliseconds);
-    if (silent != nullptr)
-        *silent = search.silent();
+    std::optional<MountedVolume> found;
     for (MountedVolume& mounted : search.take_found())
-        if (mounted.device == device)
-            return std::move(mounted);
-    return std::nullopt;
+        if (mounted.device == device && (!found.has_value() || found->closing))
+            found = std::move(mounted);
+    if (silent != nullptr)
+        *silent = found.has_value() ? std::vector<int>() : search.silent();
+    return found;
 }
 
 }  // namespace cowraid

@@ -57,14 +57,15 @@ private:
     UniqueFd fd_;
 };
 
-// Of daemons that are asked all at once.
+// How long a daemon is given for an answer that waits for nothing.
 inline constexpr uint32_t kAskMilliseconds = 10'000;
 
 // Every volume that a daemon serves now. `silent` gets the process ids of daemons that live and do not
 // answer within `milliseconds`; 0 for one whose id cannot be told.
 std::vector<MountedVolume> list_mounted_volumes(std::vector<int>* silent = nullptr,
                                                 uint32_t milliseconds = kAskMilliseconds);
-// That of the mount `device`; daemons of others are not waited for once it has answered. `silent` as above.
+// That of the mount `device`; daemons of others are not waited for once it has answered. `silent` as above
+// when it is not found, else empty.
 std::optional<MountedVolume> find_mount_of_device(const std::string& device,
                                                   std::vector<int>* silent = nullptr);
 std::optional<MountedVolume> find_mounted_volume(const Uuid& volume);

@@ -42,12 +42,12 @@ bool Volume::degraded() const
 
 std::string Volume::step_after_stop() const
 {
-    const std::string reading = " (with -o ro what can be read can be copied)";
     if (members_.stop_cause() == MemberSet::StopCause::kNone)
-        return std::string("unmount it, run cowraid check, mount it again") +
-               (degraded() ? " with all members" : "") + reading;
+        return "unmount it, run cowraid check, mount it again (with -o ro what can be read can be copied)";
     if (members_.stop_cause() == MemberSet::StopCause::kTooManyFailed)
-        return "unmount it, bring back the members that failed, and mount it again" + reading;
+        return "unmount it, bring back the members that failed, and mount it again (without them -o "
+               "ro,rescue "
+               "reads what is left)";
     MutexLock lock(mutex_);
     std::vector<MemberId> away;
     for (const MemberRecord& record : shown_.members)

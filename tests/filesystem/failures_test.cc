@@ -256,7 +256,7 @@ void Trial::expect_nothing_acknowledged()
     CHECK((too_few || info.read_only_reason == "more members failed than the volume can do without"));
     const std::string step =
         too_few ? "unmount it and mount it with the members that failed"
-                : "unmount it, bring back the members that failed, and mount it again (with -o ro what";
+                : "unmount it, bring back the members that failed, and mount it again (without them -o ro";
     CHECK(info.read_only_step.substr(0, step.size()) == step);
     // A step that would succeed now proves nothing about what came before it.
     CHECK_FALSE(fs().committer.sync().ok());

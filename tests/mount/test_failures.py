@@ -149,7 +149,7 @@ def test_a_failed_member_is_named_with_its_commit(failing):
     ([1], 2, "too few members are left for safe writing; unmount it and mount it with the members that "
              "failed, or with -o degraded=force, which writes with those that are there"),
     ([1, 2], 4, "more members failed than the volume can do without; unmount it, bring back the members that "
-                "failed, and mount it again (with -o ro what can be read can be copied)")],
+                "failed, and mount it again (without them -o ro,rescue reads what is left)")],
     ids=["too few", "too many"])
 def test_a_volume_that_stopped_says_what_to_do(failing, system_log, victims, member_count, said):
     volume = failing(victims, member_count)

@@ -106,7 +106,7 @@ def test_what_cannot_be_replaced_is_refused(make_volume):
     assert "in use" in refused("1", three[0], *three)
     assert "does not exist" in refused("1", volume.folder / "nothing", *three)
     two = refused("missing", other, *volume.devices[2:])
-    assert two == "cowraid: 2 members are missing: 1 and 2; name one: cowraid replace start 1 DEVICE\n"
+    assert two == "cowraid: 2 members are missing: 1 and 2; name one: cowraid replace start 1 DEVICE VOLUME\n"
     assert "cannot be written" in refused("1", other, "-f", *volume.devices[2:])
     volume.check()
     assert "ext4" in run("blkid", "-p", other).stdout
@@ -125,9 +125,9 @@ def test_members_that_are_missing_together_are_named_and_replaced_by_id(make_vol
     volume.hide([1, 3])
     volume.mount(without(volume, [1, 3]), "degraded")
     other = new_image(volume, "other", 128)
-    for command, words in (("replace start ID DEVICE", ["replace", "start", "missing", other]),
-                           ("device remove ID", ["device", "remove", "missing"]),
-                           ("device online ID", ["device", "online", "missing"])):
+    for command, words in (("replace start ID DEVICE VOLUME", ["replace", "start", "missing", other]),
+                           ("device remove ID VOLUME", ["device", "remove", "missing"]),
+                           ("device online ID VOLUME", ["device", "online", "missing"])):
         refused = tool("cowraid", *words, volume.mount_point, check=False)
         assert refused.returncode == 1
         assert refused.stderr == "cowraid: 2 members are missing: 2 and 4; name one: cowraid " \

@@ -180,7 +180,7 @@ Result<Json> bring_online(ControlClient& client, const Uuid& volume, const std::
 {
     std::string path = name, ignored;
     const bool is_path = identify_member(name).ok();
-    Result<MemberInfo> member = find_member(client, name, why, "cowraid device online ID");
+    Result<MemberInfo> member = find_member(client, name, why, "cowraid device online ID VOLUME");
     if (!member.ok() && (!is_path || member.err() != Err::kInvalid))
         return member.err();
     if (member.ok() && member->in_service()) {
@@ -453,7 +453,7 @@ int command_device_remove(int argc, char** argv, CommandOptions common)
     if (spare.ok() && spare->id.value != 0)
         return remove_spare(*client, arguments.common, *spare);
     why.clear();
-    const auto member = find_member(*client, members.front(), why, "cowraid device remove ID");
+    const auto member = find_member(*client, members.front(), why, "cowraid device remove ID VOLUME");
     if (!member.ok())
         return command_failed(arguments.common, member.err(), why);
     const Json request = json_make_object();

@@ -69,7 +69,7 @@ struct Replaced {
     BalancePlan plan{};  // with --plan, and nothing is replaced
 };
 
-constexpr const char* kReplaceById = "cowraid replace start ID DEVICE";
+constexpr const char* kReplaceById = "cowraid replace start ID DEVICE VOLUME";
 
 std::string member_text(MemberId id)
 {
