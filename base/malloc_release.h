@@ -2,6 +2,8 @@
 // What malloc keeps for the next user (decision 0010), given back.
 #pragma once
 
+#include <cstddef>
+
 namespace cowraid {
 
 // Gives free memory of malloc back to the kernel, as far as whole pages of it are free. Takes milliseconds

@@ -438,6 +438,7 @@ private:
     void open_whole_groups() CW_REQUIRES(commit_thread_);
     void settle_members(const std::vector<MemberId>& before) CW_REQUIRES(commit_thread_);
     void give_dropped_back();
+    [[nodiscard]] bool is_free_slot(MemberId member, uint64_t slot) const CW_REQUIRES(mutex_);
     // What is begun where slots were taken meanwhile ends.
     void await_discard();
     Status publish_map() CW_REQUIRES(commit_thread_);

@@ -7,6 +7,12 @@
 
 namespace cowraid {
 
+// The target of a replacement has what its source has, at the same places.
+bool Volume::is_free_slot(MemberId member, uint64_t slot) const
+{
+    return member != shown_.replace.target && slots_.is_free(member, slot);
+}
+
 void Volume::discard_free_slots(uint64_t bytes_min)
 {
     MutexLock lock(mutex_);
@@ -14,7 +20,7 @@ void Volume::discard_free_slots(uint64_t bytes_min)
         freed_.clear();  // they are among all
     for (const MemberRecord& record : shown_.members)
         for (uint64_t first = 0, slot = 0; slot <= record.slot_count; ++slot) {
-            if (slot < record.slot_count && slots_.is_free(record.id, slot))
+            if (slot < record.slot_count && is_free_slot(record.id, slot))
                 continue;
             if (slot > first && (slot - first) * record.slot_bytes >= bytes_min)
                 freed_.push_back({record.id, first, slot - first});
@@ -36,7 +42,7 @@ std::optional<MemberPart> Volume::begin_discard(uint64_t bytes_max)
         FreedSlots& slots = freed_.front();
         const MemberRecord* const record = shown_.member(slots.member);
         const auto is_free = [&](uint64_t slot) CW_REQUIRES(mutex_) {
-            return slots_.is_free(slots.member, slot);
+            return is_free_slot(slots.member, slot);
         };
         if (record == nullptr || members_.device(slots.member) == nullptr)
             continue;
@@ -76,7 +82,7 @@ void Volume::await_discard()
     MutexLock lock(mutex_);
     const auto taken = [&]() CW_REQUIRES(mutex_) {
         for (uint64_t slot = 0; discarding_ && slot < discarding_->count; ++slot)
-            if (!slots_.is_free(discarding_->member, discarding_->first + slot))
+            if (!is_free_slot(discarding_->member, discarding_->first + slot))
                 return true;
         return false;
     };

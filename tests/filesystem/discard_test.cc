@@ -7,6 +7,7 @@
 #include <chrono>
 #include <thread>
 
+#include "tests/filesystem/replace_steps.h"
 #include "tests/filesystem/scrub_steps.h"
 #include "tests/filesystem/volume_contents.h"
 #include "tests/filesystem/volume_shapes.h"
@@ -93,7 +94,7 @@ Contents every_other_file(Filesystem& fs, Prng& prng, uint64_t count, uint64_t b
     return contents;
 }
 
-void require_all_well(SimVolume& volume, const Contents& contents)
+void require_scrubbed(SimVolume& volume, const Contents& contents)
 {
     require_contents(volume.fs(), contents);
     ScrubStatus status = volume.fs().scrub_step();
@@ -101,6 +102,11 @@ void require_all_well(SimVolume& volume, const Contents& contents)
         status = volume.fs().scrub_step();
     CHECK(status.all_well());
     CHECK(status.repaired == 0);
+}
+
+void require_all_well(SimVolume& volume, const Contents& contents)
+{
+    require_scrubbed(volume, contents);
     REQUIRE(volume.unmount().ok());
     require_clean(volume);
     mount(volume, discarding(DiscardMode::kOff));
@@ -270,4 +276,30 @@ TEST_CASE("discard: stripes that are out of use go back when somebody needs the 
         commit_and_discard(fs, 1);
     CHECK(result.answered);
     require_all_well(volume, contents);
+}
+
+TEST_CASE("discard: a trim while a member is replaced leaves what its successor has")
+{
+    for (const VolumeShape& shape : {kRaid5, kRaid6, kMirrors, kPairs, kStriped, kSingle})
+        for (const bool is_mounted_anew : {false, true}) {
+            CAPTURE(find_profile(shape.data_profile)->name);
+            CAPTURE(is_mounted_anew);
+            Prng prng(seed());
+            SimVolume volume(shape);
+            make_discarding(volume, DiscardMode::kOff);
+            Contents contents = every_other_file(volume.fs(), prng, 12, 3 * kMiB);
+            const uint32_t device = up_to_taking_over(volume);
+            if (is_mounted_anew) {
+                REQUIRE(volume.unmount().ok());
+                mount(volume, discarding(DiscardMode::kOff));
+            }
+            CHECK(trim(volume.fs()) > 0);
+            contents["later"] = random_content(prng, 3 * kMiB);
+            write_file(volume.fs(), "later", contents["later"]);
+            CHECK(run(volume).state == ReplaceStatus::State::kFinished);
+            CHECK(is_member(volume, device));
+            REQUIRE(volume.fs().step(true).ok());
+            require_scrubbed(volume, contents);
+            require_redundant(volume, contents, kSourceDevice);
+        }
 }
