@@ -163,8 +163,9 @@ public:
     }
     Result<Progress> step() override
     {
-        if (!std::exchange(begun_, true))
+        if (!begun_)
             CW_TRY(names_.drop_capability(use_->number));
+        begun_ = true;
         CW_ASSIGN(const Progress progress, truncation_->step());
         if (progress == Progress::kMore)
             return progress;

@@ -128,7 +128,6 @@ Status add_child(Store& store, Operation& op, Inode& directory, const NewNode& n
     constexpr uint64_t kInherited = kInodeNoDump | kInodeNoAccessTime | kInodeCompress | kInodeNoCompress;
     child.attributes.flags = directory.attributes.flags & kInherited;
     inherit_rights(store, op, child, std::move(inherited), umask);
-    child.attributes.generation = op.transaction().id.value;
     child.attributes.size_bytes = node.symlink_target.size();
     if (node.name.empty()) {
         child.attributes.link_count = 0;
@@ -179,7 +178,9 @@ Result<Attributes> add_node(Names& names, const NewNode& node, const Caller& cal
 Result<InodeUse> begin_inode(Names& names, uint32_t mode, uint64_t rdev, const Caller& caller)
 {
     CW_ASSIGN(const InodeNumber number, next_inode_number(names));
-    return InodeUse(names, names.files.inodes.create(number, new_attributes(mode, rdev, caller)));
+    InodeAttributes attributes = new_attributes(mode, rdev, caller);
+    attributes.generation = names.store.inode_generation;
+    return InodeUse(names, names.files.inodes.create(number, attributes));
 }
 
 void inherit_group(const InodeAttributes& directory, InodeAttributes& child)

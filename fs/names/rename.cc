@@ -166,7 +166,6 @@ void put_whiteout(Operation& op, const Place& from, Inode& whiteout)
     from.directory->mutex.assert_held();
     whiteout.mutex.assert_held();
     inherit_group(from.directory->attributes, whiteout.attributes);
-    whiteout.attributes.generation = op.transaction().id.value;
     put_name(op, *from.directory, from.slot.entry.cursor, from.name, whiteout);
     store_inode(op, whiteout);
 }

@@ -9,6 +9,7 @@
 #include "alloc/allocator.h"
 #include "alloc/join_policy.h"
 #include "base/mutex.h"
+#include "base/random.h"
 #include "btree/node_cache.h"
 #include "fs/txn/block_state.h"
 #include "fs/txn/change_counter.h"
@@ -81,6 +82,9 @@ struct Store {
 
     WorkBudget budget;  // for work in the background, beside users
     ServiceState service;
+    // Of inodes that this mount makes, for file handles. Drawn for each mount, not 0, and of 32 bits as the
+    // kernel's: after a crash numbers of inodes that were not durable are given again.
+    const uint64_t inode_generation = (random_u64() & UINT32_MAX) | 1;
     // In free rows, what the block group being emptied still needs: writers rather join rows.
     std::atomic<uint64_t> moving_blocks{0};
     // Groups that the balance under way cannot empty: nodes in them are in no tree, or below one that cannot

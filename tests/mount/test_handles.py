@@ -122,3 +122,25 @@ def test_forged_handles(volume):
             seen += 1
     assert seen > 30
     assert good.read(volume) == b"content"
+
+
+@pytest.mark.parametrize("stores", [False, True], ids=["nothing stored", "something stored"])
+def test_a_handle_of_what_a_crash_cut_off_opens_no_other_file(make_volume, stores):
+    volume = make_volume(member_count=3, data="raid5", metadata="raid1")
+    volume.make()
+    volume.mount()
+    (volume.mount_point / "before").write_text("before")
+    volume.unmount()
+    volume.mount(options="commit=300")
+    if stores:
+        with open(volume.mount_point / "before", "ab") as file:
+            os.fsync(file.fileno())
+    (volume.mount_point / "cut off").write_text("cut off")
+    number, handle = (volume.mount_point / "cut off").stat().st_ino, Handle.of(volume.mount_point / "cut off")
+    volume.kill()
+    volume.mount(options="commit=300")
+    assert not (volume.mount_point / "cut off").exists()
+    for attempt in range(3):
+        (volume.mount_point / f"new{attempt}").write_text("of somebody else")
+    assert number in [path.stat().st_ino for path in volume.mount_point.iterdir()]
+    assert handle.error(volume) == errno.ESTALE
