@@ -212,7 +212,7 @@ struct AppliedWrite {
     InodeNumber inode;
     uint64_t offset;
     size_t bytes;
-    bool durable;  // O_SYNC or O_DSYNC
+    bool durable;  // O_SYNC, O_DSYNC, or so mounted
 };
 
 void answer_write(const AppliedWrite& write)
@@ -343,7 +343,10 @@ Served WriteRequest::operator()() const
             frontend.invalidator.leave(uid);
         return served;
     }
-    const AppliedWrite applied{request, uid, inode, offset, *written, (info.flags & (O_SYNC | O_DSYNC)) != 0};
+    // What a mapping wrote waits for nothing; the kernel may not know that the mount is `sync`.
+    const bool durable = (info.flags & (O_SYNC | O_DSYNC)) != 0 ||
+                         (info.writepage == 0 && frontend.filesystem->store.live.sync);
+    const AppliedWrite applied{request, uid, inode, offset, *written, durable};
     if (direct)
         answer_direct(frontend, applied);
     else

@@ -148,6 +148,7 @@ void set_flags(fuse_req_t request, fuse_ino_t node, const Result<uint64_t>& flag
         const Status status = filesystem_of(request).names.set_flags(inode, mask, wanted, caller);
         if (!status.ok())
             return reply_status(request, status);
+        forget_cached_attributes(frontend_of(request), inode);  // the kernel keeps the time of the change
         answer_file_change(request, inode, [request](Status durable) {
             if (durable.ok())
                 fuse_reply_ioctl(request, 0, nullptr, 0);

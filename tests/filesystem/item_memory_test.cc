@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "fs/txn/no_wait.h"
 #include "tests/filesystem/check_content.h"
 #include "tests/filesystem/volume_steps.h"
 #include "tests/support/bytes.h"
@@ -48,4 +49,32 @@ TEST_CASE("memory of items: who changes more than has room in memory waits for a
     }
     REQUIRE(volume.unmount().ok());
     REQUIRE_CLEAN(Image::copy_of(volume).check());
+}
+
+TEST_CASE("memory of items: a truncation that waited for a commit takes the file's capability with it")
+{
+    SimVolume volume({4, kGiB, ProfileId::kRaid5, ProfileId::kRaid1, kDefaultChunkBytes});
+    MountOptions options = manual_options();
+    options.dirty_bytes_max = 4 * kMiB;
+    make_and_mount(volume, options);
+    Filesystem& fs = volume.fs();
+    const Result<Attributes> file = fs.names.make_node(kRoot, "file", S_IFREG | 0644, 0, {});
+    REQUIRE(file.ok());
+    const std::vector<std::byte> value(50000, std::byte{1});
+    REQUIRE(fs.names.set_xattr(file->inode, "security.capability", value, 0).ok());
+    for (int number = 0; fs.store.timeline.memory() != Timeline::Memory::kTooMuch; ++number)
+        REQUIRE(fs.names.set_xattr(file->inode, "user." + std::to_string(number), value, 0).ok());
+    SetAttributes change;
+    change.size_bytes = 100;
+    auto begun = fs.names.begin_set_attributes(file->inode, change, {});
+    REQUIRE(begun.ok());
+    {
+        const NoWait scope;
+        REQUIRE((*begun)->step().err() == Err::kWouldWait);
+    }
+    REQUIRE(finish_change(**begun).ok());
+    begun->reset();
+    CHECK(fs.names.get_xattr(file->inode, "security.capability").err() == Err::kNoData);
+    CHECK(fs.names.get_attributes(file->inode)->size_bytes == 100);
+    REQUIRE(volume.unmount().ok());
 }

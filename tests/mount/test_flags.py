@@ -8,6 +8,7 @@ import os
 import pwd
 import struct
 import subprocess
+import time
 
 import pytest
 
@@ -274,3 +275,12 @@ def test_older_volumes_have_no_flags(mounted):
     set_flags(file, NODUMP)
     tool("cowraid", "filesystem", "sync", mounted.mount_point)
     assert "inode_flags" in tool("cowraid", "inspect", "dump-super", mounted.devices[0]).stdout
+
+
+def test_the_time_of_the_change_is_seen_at_once(mounted):
+    for path in (mounted.mount_point / "file", mounted.mount_point / "folder"):
+        path.write_text("text") if path.name == "file" else path.mkdir()
+        before = path.stat().st_ctime_ns
+        time.sleep(0.02)
+        set_flags(path, NODUMP)
+        assert path.stat().st_ctime_ns > before

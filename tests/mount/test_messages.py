@@ -137,6 +137,24 @@ def test_the_volume_of_a_user_belongs_to_that_user(mounted_by_user):
     run(*identity, "mkdir", folder / "mine")
 
 
+def test_users_change_what_the_daemon_does_of_their_mount(mounted_by_user):
+    def remount(options, check=True):
+        return as_user(mounted_by_user, "mount.cowraid", mounted_by_user.devices[0],
+                       mounted_by_user.mount_point, "-o", f"remount,{options}", check=check)
+
+    def shown():
+        told = as_user(mounted_by_user, "cowraid", "status", "--json", mounted_by_user.mount_point).stdout
+        return json.loads(told)["volumes"][0]["mount_options"]
+
+    before = shown()
+    for kernels in ("ro", "noatime,commit=9", "noexec"):
+        refused = remount(kernels, check=False)
+        assert refused.returncode == MOUNT_FAILED and "only root may change" in refused.stderr, kernels
+    assert shown() == before
+    assert remount("commit=7,compress=zstd").stderr == ""
+    assert "commit=7" in shown() and "compress=zstd" in shown() and shown() != before
+
+
 def test_nofail_is_silent_about_absent_devices(made):
     for source in ("cowraid:no-such-label", "/dev/no-such-disk", "/dev/no-such-disk:/dev/no-such-disk2",
                    "UUID=01234567-89ab-cdef-0123-456789abcdef"):

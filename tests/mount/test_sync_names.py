@@ -106,6 +106,24 @@ def syncs(volume):
                                                     text, re.MULTILINE))
 
 
+@pytest.mark.parametrize("options, kept", [
+    (["sync"], True), (["sync", "commit=299"], True), (["async"], False)])
+def test_writes_are_durable(make_volume, options, kept):
+    """Also after a remount about something else: the kernel forgets then that the mount is sync."""
+    volume = make_volume(member_count=3, data="raid5", metadata="raid1")
+    volume.make()
+    volume.mount(options=f"{options[0]},{LATE_COMMIT}")
+    file = volume.mount_point / "file"
+    file.write_bytes(bytes(10000))
+    run("sync", "-f", volume.mount_point)
+    for option in options[1:]:
+        tool("mount.cowraid", volume.devices[0], volume.mount_point, "-o", f"remount,{option}")
+    with open(file, "r+b") as opened:
+        opened.write(b"other")
+    after_a_crash(volume, options[0])
+    assert file.read_bytes() == (b"other" if kept else bytes(5)) + bytes(9995)
+
+
 @pytest.mark.parametrize("option, kept", [("sync", True), ("async", False)])
 def test_changes_of_files_are_durable(make_volume, option, kept):
     volume = make_volume(member_count=3, data="raid5", metadata="raid1")

@@ -253,12 +253,17 @@ int run_remount(const MountRequest& request)
     std::string why;
     CW_ASSERT(parse_mount_options(entry->flags, actual, why).ok());
     const bool was_read_only = actual.options.read_only;
+    const unsigned long flags_before = actual.kernel_flags;
     for (const std::string& list : request.option_lists) {
         if (!parse_mount_options(list, actual, why).ok())
             return failed(why);
     }
+    const bool asks_kernel = geteuid() == 0;
+    if (!asks_kernel && actual.kernel_flags != flags_before)
+        return failed("only root may change what the kernel does of a mount (ro, rw, noexec, noatime, ...); "
+                      "unmount it, and mount it with that");
     // The kernel's side is the stricter one while they differ.
-    if (actual.options.read_only && !remount_kernel(actual, why).ok())
+    if (asks_kernel && actual.options.read_only && !remount_kernel(actual, why).ok())
         return failed(why);
     Json arguments = json_make_object();
     json_put_flag(arguments.get(), "read_only", actual.options.read_only);
@@ -271,7 +276,7 @@ int run_remount(const MountRequest& request)
         return failed(why);
     if (const std::string later = json_get_text(answer->get(), "later"); !later.empty())
         print_mount_message("warning: a remount does not change " + later + "; unmount and mount for that");
-    if (actual.options.read_only || remount_kernel(actual, why).ok())
+    if (!asks_kernel || actual.options.read_only || remount_kernel(actual, why).ok())
         return kMountOk;
     if (was_read_only) {
         std::string ignored;
