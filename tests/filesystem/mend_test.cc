@@ -17,7 +17,16 @@ public:
         victim_.spoil(prng);
         REQUIRE(scrub(volume.fs()).lost > 100);
     }
-    void delete_lost()
+    // Half of the files that are left, on this member.
+    void spoil_kept(Prng& prng, uint32_t member)
+    {
+        const std::vector<std::byte> now = image(volume_, member);
+        for (uint64_t at = slots_offset(volume_.fs()); at < now.size(); at += kBlockBytes)
+            for (size_t index = 0; index < kept_.size(); index += 2)
+                if (same(std::span(now).subspan(at, kBlockBytes), victim_.small[kept_[index]]))
+                    rot(volume_, prng, member, at);
+    }
+    void delete_lost(int commits_after = 3)
     {
         REQUIRE(volume_.fs().names.unlink(kRoot, "file").ok());
         volume_.fs().names.forget(victim_.file, 1000);
@@ -27,7 +36,24 @@ public:
             else
                 REQUIRE(volume_.fs().names.unlink(kRoot, name(number)).ok());
         REQUIRE(kept_.size() > 50);
-        for (int commits = 0; commits < 3; ++commits)
+        step(commits_after);
+    }
+    // What became bad since.
+    void delete_bad()
+    {
+        const size_t before = kept_.size();
+        std::erase_if(kept_, [&](size_t number) {
+            const bool bad = !read(number).ok();
+            if (bad)
+                REQUIRE(volume_.fs().names.unlink(kRoot, name(number)).ok());
+            return bad;
+        });
+        REQUIRE(kept_.size() < before);
+        step(3);
+    }
+    void step(int commits)
+    {
+        for (; commits > 0; --commits)
             REQUIRE(volume_.fs().step(true).ok());
     }
     // Unmounts.
@@ -108,5 +134,22 @@ TEST_CASE("mending: rows of lost blocks that are deleted while a member is away 
         REQUIRE(volume.fs().step(true).ok());
     CHECK(volume.fs().info().damaged_blocks == 0);
     survivors.check_without(2);
+    survivors.check_without(3);
+}
+
+TEST_CASE("mending: a block that is lost when its row is looked at is listed, and its row mended with it")
+{
+    SimVolume volume(kMendShape);
+    make_and_mount(volume);
+    Prng prng(seed());
+    Survivors survivors(volume, prng);
+    survivors.delete_lost(0);
+    survivors.spoil_kept(prng, 2);
+    survivors.step(3);
+    const uint64_t listed = volume.fs().info().damaged_blocks;
+    CHECK(listed > 0);
+    CHECK(scrub(volume.fs()).lost == listed);
+    survivors.delete_bad();
+    CHECK(volume.fs().info().damaged_blocks == 0);
     survivors.check_without(3);
 }
