@@ -179,9 +179,14 @@ bool PageDropper::carry_out(int connection, const DropOrder& order)
             return false;
         const auto bytes = static_cast<ssize_t>(order.message_bytes());
         char done;
-        if (send(channel_.get(), &order, order.message_bytes(), MSG_NOSIGNAL) == bytes &&
-            recv(channel_.get(), &done, sizeof done, 0) == sizeof done)
-            return true;
+        if (send(channel_.get(), &order, order.message_bytes(), MSG_NOSIGNAL) == bytes) {
+            ssize_t count;
+            do
+                count = recv(channel_.get(), &done, sizeof done, 0);
+            while (count < 0 && errno == EINTR);
+            if (count == sizeof done)
+                return true;
+        }
         stop();
     }
     return false;

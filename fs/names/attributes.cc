@@ -87,7 +87,7 @@ bool not_later(const timespec& a, const timespec& b)
 bool access_is_news(const InodeAttributes& attributes, const timespec& now, AccessTime rule)
 {
     if (rule == AccessTime::kStrict)
-        return !not_later(now, attributes.accessed);
+        return now.tv_sec != attributes.accessed.tv_sec || now.tv_nsec != attributes.accessed.tv_nsec;
     return not_later(attributes.accessed, attributes.modified) ||
            not_later(attributes.accessed, attributes.changed) ||
            attributes.accessed.tv_sec <= now.tv_sec - kAccessSecondsMax;

@@ -199,6 +199,10 @@ TEST_CASE("noatime never, strictatime always")
         set_times(fs, file, rule == AccessTime::kStrict ? today - 100 : today - 200000, today - 200, today);
         fs.names.note_access(file);
         CHECK((attributes(fs, file).accessed.tv_sec >= today - 5) == (rule == AccessTime::kStrict));
+        // One that lies ahead of the clock.
+        set_times(fs, file, today + 10000, today - 200, today);
+        fs.names.note_access(file);
+        CHECK((attributes(fs, file).accessed.tv_sec < today + 5000) == (rule == AccessTime::kStrict));
     }
 }
 
