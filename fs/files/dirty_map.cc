@@ -10,10 +10,10 @@ namespace cowraid {
 
 namespace {
 
-void leave_large_buffer(DirtyExtent& extent)
+void leave_large_buffer(DirtyExtent& extent, uint32_t share)
 {
     const uint64_t bytes = uint64_t{extent.block_count} * kBlockBytes;
-    if (bytes * DirtyMap::kBufferShareMin >= extent.buffer->buffer.size())
+    if (bytes * 8 >= extent.buffer->buffer.size() * share)
         return;
     Ref<SharedBuffer> own = make_ref<SharedBuffer>(bytes);
     std::memcpy(own->buffer.data(), extent.block(0), bytes);
@@ -26,7 +26,7 @@ void leave_large_buffer(DirtyExtent& extent)
 uint64_t DirtyMap::insert(uint64_t first_block, DirtyExtent extent)
 {
     Map::iterator behind;
-    const uint64_t replaced = erase(first_block, extent.block_count, behind);
+    const uint64_t replaced = erase(first_block, extent.block_count, kShareAfterInsert, behind);
     const uint64_t news = extent.block_count - replaced;
     block_count_ += extent.block_count;
     extents_.emplace_hint(behind, first_block, std::move(extent));
@@ -44,13 +44,13 @@ DirtyMap::Map::const_iterator DirtyMap::first_ending_after(uint64_t block) const
     return at;
 }
 
-uint64_t DirtyMap::erase(uint64_t first_block, uint64_t block_count)
+uint64_t DirtyMap::erase(uint64_t first_block, uint64_t block_count, uint32_t share)
 {
     Map::iterator behind;
-    return erase(first_block, block_count, behind);
+    return erase(first_block, block_count, share, behind);
 }
 
-uint64_t DirtyMap::erase(uint64_t first_block, uint64_t block_count, Map::iterator& behind)
+uint64_t DirtyMap::erase(uint64_t first_block, uint64_t block_count, uint32_t share, Map::iterator& behind)
 {
     const uint64_t end = first_block + block_count;
     uint64_t erased = 0;
@@ -67,7 +67,7 @@ uint64_t DirtyMap::erase(uint64_t first_block, uint64_t block_count, Map::iterat
             DirtyExtent tail = at->second;
             tail.buffer_block += static_cast<uint32_t>(end - from);
             tail.block_count = static_cast<uint32_t>(to - end);
-            leave_large_buffer(tail);
+            leave_large_buffer(tail, share);
             extents_.emplace_hint(std::next(at), end, std::move(tail));
         }
         const uint64_t cut_from = from < first_block ? first_block : from;
@@ -75,7 +75,7 @@ uint64_t DirtyMap::erase(uint64_t first_block, uint64_t block_count, Map::iterat
         erased += cut_to - cut_from;
         if (from < first_block) {
             at->second.block_count = static_cast<uint32_t>(first_block - from);
-            leave_large_buffer(at->second);
+            leave_large_buffer(at->second, share);
             ++at;
         } else {
             at = extents_.erase(at);

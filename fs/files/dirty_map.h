@@ -28,15 +28,17 @@ struct DirtyExtent {
 // Not thread-safe: guarded by the inode's mutex.
 class DirtyMap {
 public:
-    static constexpr uint32_t kBufferShareMin = 4;
+    // Where less than so many eighths of a buffer are left, the rest moves into one of its own: the memory of
+    // what is dirty is bounded by its blocks. What replaces blocks is counted as dirty; an erasure counts
+    // nothing.
+    static constexpr uint32_t kShareAfterInsert = 2;
+    static constexpr uint32_t kShareAfterErase = 7;
     using Map = std::map<uint64_t, DirtyExtent>;  // by first file block
 
-    // Replaces what was there. Returns how many blocks of the range were not dirty before. Of a buffer of
-    // which less than 1 / kBufferShareMin is left, the rest moves into one of its own: the memory of what is
-    // dirty is bounded by its blocks.
+    // Replaces what was there. Returns how many blocks of the range were not dirty before.
     uint64_t insert(uint64_t first_block, DirtyExtent extent);
-    // Returns how many blocks went.
-    uint64_t erase(uint64_t first_block, uint64_t block_count);
+    // Returns how many blocks went. With a share of 0 the rest stays in its buffer.
+    uint64_t erase(uint64_t first_block, uint64_t block_count, uint32_t share = kShareAfterErase);
     // The memory of one block, or null.
     [[nodiscard]] std::byte* find(uint64_t block) const;
     // First extent that ends behind `block`.
@@ -56,7 +58,7 @@ public:
 
 private:
     // `behind`: the first extent behind the range.
-    uint64_t erase(uint64_t first_block, uint64_t block_count, Map::iterator& behind);
+    uint64_t erase(uint64_t first_block, uint64_t block_count, uint32_t share, Map::iterator& behind);
 
     Map extents_;
     uint64_t block_count_ = 0;

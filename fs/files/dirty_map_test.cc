@@ -34,6 +34,14 @@ uint64_t content_of(const DirtyMap& map, uint64_t block)
     return content;
 }
 
+uint64_t buffer_blocks(const DirtyMap& map)
+{
+    uint64_t bytes = 0;
+    for (const auto& [first, extent] : map.extents())
+        bytes += extent.buffer->buffer.size();
+    return bytes / kBlockBytes;
+}
+
 void require_equal(const DirtyMap& map, const std::vector<uint64_t>& model)
 {
     uint64_t dirty = 0;
@@ -106,10 +114,32 @@ TEST_CASE("dirty map: remnants of large buffers do not keep them")
     // From the other side, and from within.
     for (uint64_t first = kBlocks - kLong; first > 0; --first)
         map.insert(first - 1, extent_of(kLong, 5000));
-    map.erase(3, 34);
-    uint64_t bytes = 0;
-    for (const auto& [first, extent] : map.extents())
-        bytes += extent.buffer->buffer.size();
-    CHECK(bytes <= map.block_count() * kBlockBytes * DirtyMap::kBufferShareMin);
-    CHECK(map.block_count() == kBlocks - 34);
+    map.insert(3, extent_of(34, 6000));
+    CHECK(buffer_blocks(map) * DirtyMap::kShareAfterInsert <= map.block_count() * 8);
+    CHECK(map.block_count() == kBlocks);
+}
+
+TEST_CASE("dirty map: what is left of a buffer after an erasure does not keep it")
+{
+    struct Cut {
+        uint64_t first, count;
+    };
+    for (const Cut cut : {Cut{10, 30}, Cut{0, 30}, Cut{5, 30}, Cut{20, 10}, Cut{39, 1}}) {
+        CAPTURE(cut.first);
+        DirtyMap map, flushed;
+        std::vector<uint64_t> model(kBlocks, 0);
+        for (DirtyMap* one : {&map, &flushed})
+            one->insert(0, extent_of(40, 1000));
+        for (uint64_t block = 0; block < 40; ++block)
+            model[block] = block < cut.first || block >= cut.first + cut.count ? 1000 + block : 0;
+        REQUIRE(map.erase(cut.first, cut.count) == cut.count);
+        require_equal(map, model);
+        CHECK(buffer_blocks(map) * DirtyMap::kShareAfterErase <= map.block_count() * 8);
+        // Somebody else holds the buffer: nothing is copied.
+        const Ref<SharedBuffer> whole = flushed.extents().begin()->second.buffer;
+        REQUIRE(flushed.erase(cut.first, cut.count, 0) == cut.count);
+        require_equal(flushed, model);
+        for (const auto& [first, extent] : flushed.extents())
+            CHECK(extent.buffer == whole);
+    }
 }

@@ -207,7 +207,8 @@ Status record_run(Files& files, FlushBatch& batch, const MappedRun& run, DirtyRu
             CW_TRY(editor.map(run.extent));
         }
         const DirtyRuns runs = inode.flushing.runs();
-        inode.flushing.erase(run.extent.file_block, run.extent.block_count);
+        // The flush holds the buffers of the rest.
+        inode.flushing.erase(run.extent.file_block, run.extent.block_count, 0);
         runs_more = inode.flushing.runs() - runs;
     }
     // A reserved block was counted when fallocate reserved it.
