@@ -279,6 +279,7 @@ Status write_in_rows(Files& files, FlushBatch& batch, std::span<const RowRegion>
         CW_TRY(write_regions(files.store, *batch.transaction, writes));
         end_runs();
         CW_TRY(record_runs(files, batch, recorded));
+        source.let_go();
         writes.clear();
         recorded.clear();
         block_count = 0;

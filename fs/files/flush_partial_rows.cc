@@ -133,6 +133,7 @@ Status write_into_partial_rows(Files& files, FlushBatch& batch, std::span<const 
             blocks.push_back({stream.next(), run.address + uint64_t{i} * kBlockBytes});
             if (blocks.size() == kSliceBlocks) {
                 CW_TRY(write_slice(files, batch, std::move(blocks)));
+                stream.let_go();
                 blocks.clear();
             }
         }

@@ -26,6 +26,8 @@ class BlockSource {
 public:
     virtual ~BlockSource() = default;
     virtual SourceBlock next() = 0;
+    // All that was handed out is recorded: nobody uses its memory any more.
+    virtual void let_go() { }
 };
 
 // An extent to be recorded. kReserved: a hole, but what is reserved there stays so.

@@ -38,12 +38,7 @@ bool FlushStream::take_inline_room(const Frame& frame)
 bool FlushStream::next_window(Generation generation)
 {
     files_.frame_workers.finish();
-    // What was written is in memory for nobody else.
-    const size_t begun = later_.slices.empty()
-                             ? pieces_.size()
-                             : static_cast<size_t>(later_.slices.front().piece - pieces_.data());
-    for (; done_pieces_ < begun; ++done_pieces_)
-        pieces_[done_pieces_].extent = {};
+    let_go();
     now_ = std::exchange(later_, {});
     part_ = slice_ = 0;
     block_ = 0;
@@ -158,6 +153,18 @@ SourceBlock FlushStream::next()
         }
     }
     return block;
+}
+
+void FlushStream::let_go()
+{
+    const Slice* next = nullptr;
+    if (part_ < now_.parts.size())
+        next = &now_.slices[now_.parts[part_].first_slice + slice_];
+    else if (!later_.slices.empty())
+        next = &later_.slices.front();
+    const size_t begun = next != nullptr ? static_cast<size_t>(next->piece - pieces_.data()) : pieces_.size();
+    for (; done_pieces_ < begun; ++done_pieces_)
+        pieces_[done_pieces_].extent = {};
 }
 
 }  // namespace cowraid

@@ -45,6 +45,8 @@ public:
                            [](const MappedRun& run) { return run.extent.is_inline(); });
     }
     SourceBlock next() override;
+    // Lets go of the memory before the next block.
+    void let_go() override;
 
 private:
     // Blocks [first, first + block_count) of a piece.

@@ -449,6 +449,63 @@ TEST_CASE("data: a stripe wider than the longest extent")
     REQUIRE(volume.unmount().ok());
 }
 
+namespace {
+
+// Buffers of dirty data, and how many blocks of them were in memory beyond those that count as dirty while
+// members were written.
+struct HeldBuffers {
+    const Ledger& ledger;
+    std::vector<Ref<SharedBuffer>> buffers;
+    uint64_t beyond = 0;
+    uint64_t dirty_min = UINT64_MAX;  // but for 0
+
+    static void look(void* self, uint64_t)
+    {
+        HeldBuffers& held = *static_cast<HeldBuffers*>(self);
+        const uint64_t dirty = held.ledger.dirty_blocks();
+        uint64_t blocks = 0;
+        for (const Ref<SharedBuffer>& buffer : held.buffers)
+            if (buffer->reference_count() > 1)
+                blocks += buffer->buffer.size() / kBlockBytes;
+        held.beyond = std::max(held.beyond, blocks - std::min(blocks, dirty));
+        if (dirty > 0)
+            held.dirty_min = std::min(held.dirty_min, dirty);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("data: a flush lets go of what is recorded before it goes on")
+{
+    constexpr uint64_t kBytes = 72 * kMiB;
+    SimVolume volume({4, 192 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, kDefaultChunkBytes});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(4);
+    const InodeNumber file = make_file(fs, "file");
+    const std::vector<std::byte> content = random_content(prng, kBytes);
+    write_all(fs, file, 0, content);
+    HeldBuffers held{fs.store.ledger, {}};
+    {
+        const Result<Ref<Inode>> inode = fs.files.inodes.get(file);
+        REQUIRE(inode.ok());
+        MutexLock lock((*inode)->mutex);
+        for (const auto& [first, extent] : (*inode)->dirty.extents())
+            held.buffers.push_back(extent.buffer);
+    }
+    REQUIRE(held.buffers.size() == kBytes / kMiB);
+    volume.set_slow_hook({HeldBuffers::look, &held});
+    for (uint32_t index = 0; index < volume.member_count(); ++index)
+        volume.cable(index).add_rule(
+            {.action = FaultAction::kSlow, .kinds = kFaultWrites, .delay_microseconds = 1});
+    REQUIRE(fs.step(false).ok());
+    volume.set_slow_hook({});
+    CHECK(held.dirty_min < kBytes / kBlockBytes / 2);
+    CHECK(held.beyond <= kMiB / kBlockBytes);  // of which a part is written
+    CHECK(read_all(fs, file, kBytes) == content);
+    REQUIRE(volume.unmount().ok());
+}
+
 TEST_CASE("inodes that only their dirty data keeps in memory leave it when that is stored")
 {
     for (const bool commit : {false, true}) {
