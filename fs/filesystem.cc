@@ -42,10 +42,10 @@ Status Filesystem::close()
 
 Status Filesystem::step(bool commit)
 {
-    CW_TRY(committer.finish_removals());
+    const Status removed = committer.finish_removals();
     CW_TRY(commit ? committer.commit() : committer.flush());
     committer.scrub.mend_freed();
-    return {};
+    return removed;
 }
 
 Status Filesystem::confirm()

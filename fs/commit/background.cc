@@ -323,7 +323,7 @@ void* Background::removal_main(void* self)
     prepare_thread("cowraid-remove");
     InodeNumber inode;
     while (committer.names.removals.pop(inode)) {
-        remove_inode(committer.names, inode).ignore();  // its orphan item stays: the next mount tries again
+        remove_inode(committer.names, inode).ignore();  // its orphan item stays: it is tried again
         commit_removed(committer);
     }
     return nullptr;
@@ -364,17 +364,20 @@ void* Background::discard_main(void* self)
 
 namespace {
 
-// When columns that lack something are filled again: what stood in the way may be gone.
+// When work that failed is tried again: what stood in the way may be gone.
 class RetryPace {
 public:
-    explicit RetryPace(Committer& committer) : committer_(committer) { }
+    // kNotFound: there is none.
+    using Retry = Status (*)(Committer& committer);
+
+    RetryPace(Committer& committer, Retry retry) : committer_(committer), retry_(retry) { }
 
     void step()
     {
         const uint64_t now = monotonic_ms();
         if (now < next_ms_)
             return;
-        const Status started = committer_.catch_up.start({});
+        const Status started = retry_(committer_);
         if (started.ok())
             pause_ms_ = std::min(kRetryPauseMaxMs, kRetryFactor * pause_ms_);
         else if (started.err() == Err::kNotFound)
@@ -386,10 +389,11 @@ private:
     static constexpr uint64_t kRetryPauseMaxMs = 24 * 3600 * 1000, kRetryFactor = 4;
     [[nodiscard]] uint64_t first_pause_ms() const
     {
-        return uint64_t{committer_.store.options.fill_retry_seconds} * 1000;
+        return uint64_t{committer_.store.options.retry_seconds} * 1000;
     }
 
     Committer& committer_;
+    const Retry retry_;
     uint64_t pause_ms_ = first_pause_ms();
     uint64_t next_ms_ = monotonic_ms() + pause_ms_;
 };
@@ -402,7 +406,8 @@ void* Background::health_main(void* self)
     auto& background = *static_cast<Background*>(self);
     Committer& committer = background.committer_;
     prepare_thread("cowraid-health");
-    RetryPace retry(committer);
+    RetryPace fills(committer, [](Committer& volume) { return volume.catch_up.start({}); });
+    RetryPace removals(committer, [](Committer& volume) { return volume.names.removals.retry(); });
     MemoryPace memory(committer.store.options);  // a flush may take longer
     while (true) {
         {
@@ -413,7 +418,8 @@ void* Background::health_main(void* self)
                 return nullptr;
         }
         memory.step();
-        retry.step();
+        fills.step();
+        removals.step();
         committer.store.volume.members().spend_slow_ios();
         // With a spare at hand a doubtful member is copied.
         committer.use_spares();

@@ -75,6 +75,8 @@ Result<Progress> remove_piece(Names& names, Inode& inode)
     Unmapped removed;
     Result<Progress> progress = erase_items(names, operation, inode, removed);
     return_reserved(names.files, removed.reserved_blocks);
+    if (!progress.ok() && !operation.transaction().dirty)
+        return progress;  // asks for no commit, however often it is tried
     if (!progress.ok() || *progress == Progress::kMore) {
         inode.attributes.data_blocks -= removed.data_blocks + removed.reserved_blocks;
         store_inode(operation, inode);
@@ -87,15 +89,7 @@ Result<Progress> remove_piece(Names& names, Inode& inode)
     return Progress::kDone;
 }
 
-}  // namespace
-
-void queue_removal(Names& names, InodeNumber inode)
-{
-    if (names.store.service.writing())
-        names.removals.push(inode);
-}
-
-Status remove_inode(Names& names, InodeNumber number)
+Status remove_pieces(Names& names, InodeNumber number)
 {
     {
         const Result<Ref<Inode>> found = names.files.inodes.get(number);
@@ -113,14 +107,41 @@ Status remove_inode(Names& names, InodeNumber number)
     return {};
 }
 
+// Not what is damaged, nor the end of writing: the next mount tries again.
+bool may_go_away(Err err)
+{
+    return err != Err::kCorrupt && err != Err::kNotFound && err != Err::kShutdown && err != Err::kReadOnly;
+}
+
+}  // namespace
+
+void queue_removal(Names& names, InodeNumber inode)
+{
+    if (names.store.service.writing())
+        names.removals.push(inode);
+}
+
+Status remove_inode(Names& names, InodeNumber number)
+{
+    const Status status = remove_pieces(names, number);
+    if (!status.ok() && may_go_away(status.err()))
+        names.removals.set_aside(number);
+    return status;
+}
+
 Status finish_removals(Names& names)
 {
+    names.removals.retry().ignore();  // mostly there is nothing
     if (!names.store.options.manual_commit)
         names.removals.wait_done();
+    Status first;
     InodeNumber inode;
-    while (names.store.options.manual_commit && names.removals.try_pop(inode))
-        CW_TRY(remove_inode(names, inode));
-    return {};
+    while (names.store.options.manual_commit && names.removals.try_pop(inode)) {
+        const Status status = remove_inode(names, inode);
+        if (first.ok())
+            first = status;
+    }
+    return first;
 }
 
 Status queue_orphans(Names& names)

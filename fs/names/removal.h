@@ -11,11 +11,13 @@ namespace cowraid {
 void queue_removal(Names& names, InodeNumber inode);
 
 // Deletes data, attributes, item and orphan mark, in pieces small enough for one transaction each; does
-// nothing when the inode has names or is remembered again. Removal thread, or the simulator's step.
+// nothing when the inode has names or is remembered again. What an error stopped that may go away is set
+// aside in the queue. Removal thread, or the simulator's step.
 Status remove_inode(Names& names, InodeNumber inode);
 
-// Until what was queued before the call is deleted, or cannot be: waits for the removal thread, or does its
-// work where there is none and says what failed first. No locks held; never on the removal thread.
+// Until what was queued or set aside before the call is deleted, or cannot be: waits for the removal thread,
+// or does its work where there is none and says what failed first. No locks held; never on the removal
+// thread.
 Status finish_removals(Names& names);
 
 // Queues every inode with an orphan mark: left over by a crash, or unlinked while open at unmount.

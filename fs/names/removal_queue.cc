@@ -35,6 +35,24 @@ bool RemovalQueue::try_pop(InodeNumber& inode)
     return true;
 }
 
+void RemovalQueue::set_aside(InodeNumber inode)
+{
+    MutexLock lock(mutex_);
+    set_aside_.push_back(inode);
+}
+
+Status RemovalQueue::retry()
+{
+    MutexLock lock(mutex_);
+    if (set_aside_.empty())
+        return Err::kNotFound;
+    inodes_.insert(inodes_.end(), set_aside_.begin(), set_aside_.end());
+    pushed_ += set_aside_.size();
+    set_aside_.clear();
+    condition_.notify_one();
+    return {};
+}
+
 bool RemovalQueue::empty()
 {
     MutexLock lock(mutex_);
@@ -53,6 +71,7 @@ void RemovalQueue::start()
 {
     MutexLock lock(mutex_);
     stopped_ = false;
+    set_aside_.clear();
 }
 
 bool RemovalQueue::stopped()

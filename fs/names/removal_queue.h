@@ -2,8 +2,10 @@
 #pragma once
 
 #include <deque>
+#include <vector>
 
 #include "base/mutex.h"
+#include "base/status.h"
 #include "base/units.h"
 
 namespace cowraid {
@@ -15,9 +17,14 @@ public:
     // Waits for work; false when stop() was called.
     bool pop(InodeNumber& inode);
     bool try_pop(InodeNumber& inode);
+    // Puts aside what pop() gave and could not be deleted now.
+    void set_aside(InodeNumber inode);
+    // Pushes again what was set aside. kNotFound: there is none.
+    Status retry();
     [[nodiscard]] bool empty();
     // Waits until pop() was called again after it gave the last of what was pushed before, or for stop().
     void wait_done();
+    // Whoever starts has pushed every unlinked inode anew.
     void start();
     void stop();
     // Whether stop() was called last: who deletes a file goes no further than a piece.
@@ -27,6 +34,7 @@ private:
     Mutex mutex_{LockRank::kLeaf};
     CondVar condition_, done_changed_;
     std::deque<InodeNumber> inodes_ CW_GUARDED_BY(mutex_);
+    std::vector<InodeNumber> set_aside_ CW_GUARDED_BY(mutex_);
     uint64_t pushed_ CW_GUARDED_BY(mutex_) = 0;
     uint64_t done_ CW_GUARDED_BY(mutex_) = 0;
     bool stopped_ CW_GUARDED_BY(mutex_) = false;

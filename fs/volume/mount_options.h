@@ -70,8 +70,9 @@ struct MountOptions {
     // A member that failed is replaced by a spare after so long, one that was not there at the mount after
     // five times as long: it may come back.
     uint32_t spare_seconds = 60;
-    // Until what catching up could not write is tried again for the first time; then less and less often.
-    uint32_t fill_retry_seconds = 60;
+    // Until what catching up could not write, and files that could not be deleted, are tried again for the
+    // first time; then less and less often.
+    uint32_t retry_seconds = 60;
     // Block groups with much free space in them are emptied when free stripes run short.
     bool clean = true;
     DiscardMode discard = DiscardMode::kAuto;

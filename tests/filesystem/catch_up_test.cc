@@ -509,7 +509,7 @@ TEST_CASE("catching up: what a member did not store is tried again while the vol
     world.unmount();
     MountOptions options = manual_options();
     options.manual_commit = false;
-    options.fill_retry_seconds = 1;
+    options.retry_seconds = 1;
     world.mount(options);
     for (int look = 0; look < 600 && world.stale_groups() > 0; ++look)
         usleep(50'000);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The room of extended attributes that were removed: it is in nodes, and must become room for data.
+// The room of extended attributes that were removed: it is in nodes, and must become room for data. The room
+// of a file whose removal met an error that went away.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,7 +9,9 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "fs/names/removal.h"
 #include "tests/filesystem/check_content.h"
+#include "tests/filesystem/lost_nodes_steps.h"
 #include "tests/support/bytes.h"
 
 using namespace cowraid;
@@ -106,6 +109,84 @@ private:
     }
 };
 
+// An unlinked file whose removal cannot read a leaf of extents.
+class UnreadableExtents {
+public:
+    explicit UnreadableExtents(const MountOptions& options) : volume(kTwoCopies)
+    {
+        make_and_mount(volume);
+        REQUIRE(fs().step(true).ok());
+        before = fs().statistics();
+        const Result<Attributes> made = fs().names.make_node(kRoot, "file", S_IFREG | 0644, 0, {});
+        REQUIRE(made.ok());
+        for (uint64_t extent = 0; extent < kExtents; ++extent)
+            REQUIRE(fs().files.allocate_range(made->inode, 0, 2 * extent * kBlockBytes, kBlockBytes).ok());
+        fs().names.forget(made->inode, 1);
+        REQUIRE(fs().step(true).ok());
+        const std::vector<BlockRef> leaves = nodes_of(fs(), TreeIndex::kFiles, Level::kLeaf);
+        REQUIRE(leaves.size() > 8);
+        copies = copies_of(fs(), volume, leaves[leaves.size() / 2]);
+        REQUIRE(copies.size() == 2);
+        REQUIRE(volume.unmount().ok());
+        mount(volume, options);  // with no leaf in memory
+        fail_reads();
+        REQUIRE(fs().names.unlink(kRoot, "file").ok());
+    }
+
+    Filesystem& fs() { return volume.fs(); }
+    void fail_reads()
+    {
+        for (const NodeCopy& copy : copies)
+            volume.cable(copy.member)
+                .add_rule({.kinds = kFaultReads, .begin = copy.offset, .end = copy.offset + kBlockBytes});
+    }
+    void end_faults()
+    {
+        for (const NodeCopy& copy : copies)
+            volume.cable(copy.member).remove_all_rules();
+    }
+    uint64_t failed_reads()
+    {
+        return volume.cable(copies[0].member).hits(FaultAction::kError) +
+               volume.cable(copies[1].member).hits(FaultAction::kError);
+    }
+    // Until the removal has failed once more and the thread has nothing to do; how many reads have failed.
+    uint64_t wait_for_failure(uint64_t failed_before)
+    {
+        for (int look = 0; look < 6000 && failed_reads() == failed_before; ++look)
+            usleep(10'000);
+        usleep(300'000);
+        const uint64_t failed = failed_reads();
+        CHECK(failed > failed_before);
+        return failed;
+    }
+    uint64_t orphans()
+    {
+        const auto type = static_cast<uint8_t>(ItemType::kOrphan);
+        ItemScan scan(fs().store.items, fs().store.items.view(), {0, type, 0}, {0, type, UINT64_MAX});
+        uint64_t count = 0;
+        while (scan.next().ok())
+            ++count;
+        return count;
+    }
+    void require_removed()
+    {
+        CHECK(orphans() == 0);
+        CHECK(fs().statistics().inode_count == before.inode_count);
+        CHECK(fs().statistics().free_blocks == before.free_blocks);
+        CHECK(fs().statistics().available_blocks == before.available_blocks);
+        REQUIRE(volume.unmount().ok());
+        REQUIRE_CLEAN(Image::copy_of(volume).check());
+    }
+
+    SimVolume volume;
+    VolumeStatistics before;
+    std::vector<NodeCopy> copies;
+
+private:
+    static constexpr uint64_t kExtents = 6000;
+};
+
 // The clock makes no commit.
 MountOptions options_without_clock()
 {
@@ -177,4 +258,58 @@ TEST_CASE("removed room: groups that data could not have stay with the nodes")
     MESSAGE((full / kMiB), " MiB, then ", (node_bytes(volume.fs()) / kMiB));
     CHECK(node_bytes(volume.fs()) == full);
     REQUIRE(volume.unmount().ok());
+}
+
+TEST_CASE("removed room: a removal that met an unreadable node goes on when it can be read")
+{
+    UnreadableExtents file(manual_options());
+    for (int tries = 0; tries < 2; ++tries) {
+        const uint64_t failed = file.failed_reads();
+        CHECK_FALSE(file.fs().step(true).ok());
+        CHECK(file.failed_reads() > failed);
+        CHECK(file.orphans() == 1);
+    }
+    file.end_faults();
+    for (int commits = 0; commits < 2; ++commits)
+        REQUIRE(file.fs().step(true).ok());
+    file.require_removed();
+}
+
+TEST_CASE("removed room: a removal that failed is tried again after a pause")
+{
+    MountOptions options;
+    options.retry_seconds = 1;
+    UnreadableExtents file(options);
+    file.wait_for_failure(0);
+    file.end_faults();
+    for (int look = 0; look < 6000 && file.orphans() > 0; ++look)
+        usleep(10'000);
+    REQUIRE(file.fs().committer.sync().ok());
+    file.require_removed();
+}
+
+TEST_CASE("removed room: a removal that failed keeps no thread busy, is tried for who wants room")
+{
+    MountOptions options;
+    options.retry_seconds = 3600;
+    UnreadableExtents file(options);
+    file.wait_for_failure(0);
+    std::string why;
+    REQUIRE(file.fs().committer.sync().ok());  // looks at neighbours of nodes that shrank
+    uint64_t failed = file.failed_reads();
+    usleep(300'000);
+    CHECK(file.failed_reads() == failed);
+    REQUIRE(file.fs().committer.remount(true, why).ok());
+    CHECK(file.failed_reads() == failed);
+    REQUIRE(file.fs().committer.remount(false, why).ok());
+    failed = file.wait_for_failure(failed);
+    REQUIRE(file.volume.unmount().ok());
+    mount(file.volume, options);
+    file.wait_for_failure(failed);
+    CHECK(file.orphans() == 1);
+    file.end_faults();
+    REQUIRE(finish_removals(file.fs().names).ok());
+    CHECK(file.orphans() == 0);
+    REQUIRE(file.fs().committer.sync().ok());
+    file.require_removed();
 }
