@@ -107,7 +107,7 @@ Status remove_pieces(Names& names, InodeNumber number)
     return {};
 }
 
-// Not what is damaged, nor the end of writing: the next mount tries again.
+// Not what was read and is wrong, nor the end of writing: the next mount tries again.
 bool may_go_away(Err err)
 {
     return err != Err::kCorrupt && err != Err::kNotFound && err != Err::kShutdown && err != Err::kReadOnly;
@@ -131,12 +131,14 @@ Status remove_inode(Names& names, InodeNumber number)
 
 Status finish_removals(Names& names)
 {
-    names.removals.retry().ignore();  // mostly there is nothing
-    if (!names.store.options.manual_commit)
+    if (!names.store.options.manual_commit) {
         names.removals.wait_done();
+        return {};
+    }
+    names.removals.retry().ignore();  // nobody else does; mostly there is nothing
     Status first;
     InodeNumber inode;
-    while (names.store.options.manual_commit && names.removals.try_pop(inode)) {
+    while (names.removals.try_pop(inode)) {
         const Status status = remove_inode(names, inode);
         if (first.ok())
             first = status;

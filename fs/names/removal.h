@@ -15,9 +15,9 @@ void queue_removal(Names& names, InodeNumber inode);
 // aside in the queue. Removal thread, or the simulator's step.
 Status remove_inode(Names& names, InodeNumber inode);
 
-// Until what was queued or set aside before the call is deleted, or cannot be: waits for the removal thread,
-// or does its work where there is none and says what failed first. No locks held; never on the removal
-// thread.
+// Until what was queued before the call is deleted, or cannot be: waits for the removal thread, or does its
+// work where there is none, also what was set aside, and says what failed first. No locks held; never on the
+// removal thread.
 Status finish_removals(Names& names);
 
 // Queues every inode with an orphan mark: left over by a crash, or unlinked while open at unmount.

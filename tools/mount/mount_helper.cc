@@ -258,10 +258,12 @@ int run_remount(const MountRequest& request)
         if (!parse_mount_options(list, actual, why).ok())
             return failed(why);
     }
+    // The rest of a user's options only the daemon knows.
+    constexpr unsigned long kKernels = MS_RDONLY | MS_NOEXEC | MS_NOSUID | MS_NODEV;
     const bool asks_kernel = geteuid() == 0;
-    if (!asks_kernel && actual.kernel_flags != flags_before)
-        return failed("only root may change what the kernel does of a mount (ro, rw, noexec, noatime, ...); "
-                      "unmount it, and mount it with that");
+    if (!asks_kernel && ((actual.kernel_flags ^ flags_before) & kKernels) != 0)
+        return failed("only root may change what the kernel does of a mount (ro, rw, noexec, ...); unmount "
+                      "it, and mount it with that");
     // The kernel's side is the stricter one while they differ.
     if (asks_kernel && actual.options.read_only && !remount_kernel(actual, why).ok())
         return failed(why);
