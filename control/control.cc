@@ -91,8 +91,9 @@ void remove_dead_control_sockets()
 }
 
 struct ControlServer::Client {
+    ControlServer* server;
     UniqueFd fd;
-    std::thread thread;
+    pthread_t thread{};
     std::atomic<bool> held{false};
     std::atomic<bool> finished{false};
 };
@@ -129,7 +130,7 @@ ControlServer::~ControlServer()
     for (const auto& client : clients)
         shutdown(client->fd.get(), SHUT_RDWR);
     for (const auto& client : clients)
-        client->thread.join();
+        pthread_join(client->thread, nullptr);
 }
 
 void ControlServer::accept_loop()
@@ -170,6 +171,7 @@ void ControlServer::admit(UniqueFd fd)
     MutexLock lock(mutex_);
     drop_finished();
     auto client = std::make_unique<Client>();
+    client->server = this;
     client->fd = std::move(fd);
     const auto held = static_cast<size_t>(
         std::count_if(clients_.begin(), clients_.end(), [](const auto& one) { return one->held.load(); }));
@@ -177,12 +179,19 @@ void ControlServer::admit(UniqueFd fd)
         send(*client, make_error(Err::kBusy, "too many clients of the control socket; try again").get());
         return;
     }
-    Client* const raw = client.get();
+    if (pthread_create(&client->thread, nullptr, client_main, client.get()) != 0) {
+        send(*client, make_error(Err::kBusy, "the daemon can make no more threads; try again").get());
+        return;
+    }
     clients_.push_back(std::move(client));
-    raw->thread = std::thread([this, raw] {
-        serve_client(*raw);
-        raw->finished.store(true);
-    });
+}
+
+void* ControlServer::client_main(void* client)
+{
+    auto* const self = static_cast<Client*>(client);
+    self->server->serve_client(*self);
+    self->finished.store(true);
+    return nullptr;
 }
 
 void ControlServer::drop_finished()
@@ -190,7 +199,7 @@ void ControlServer::drop_finished()
     std::erase_if(clients_, [](const std::unique_ptr<Client>& client) {
         if (!client->finished.load())
             return false;
-        client->thread.join();
+        pthread_join(client->thread, nullptr);
         return true;
     });
 }

@@ -72,6 +72,7 @@ private:
     void admit(UniqueFd fd);
     void drop_finished() CW_REQUIRES(mutex_);
     void serve_client(Client& client);
+    static void* client_main(void* client);
     bool serve_request(Client& client);
     void hold(Client& client, const json_t* answer);
     void send(Client& client, const json_t* message);

@@ -120,6 +120,7 @@ Result<Json> ControlClient::receive(uint32_t milliseconds, std::string& why)
 {
     auto answer = next(milliseconds);
     if (answer.err() == Err::kInterrupted) {
+        fd_ = UniqueFd();  // or a late answer would be taken for that of the next question
         why = "the daemon of the volume did not answer within " + std::to_string(milliseconds / 1000) +
               " s; see the system log";
         return Err::kInterrupted;
@@ -201,8 +202,9 @@ std::optional<MountedVolume> find_mounted_volume(const std::string& name)
     std::optional<MountedVolume> found;
     if (!name.starts_with("LABEL="))
         return found;
-    for (MountedVolume& mounted : list_mounted_volumes()) {
-        if (name != "LABEL=" + mounted.label)
+    std::vector<int> silent;
+    for (MountedVolume& mounted : list_mounted_volumes(&silent)) {
+        if (name != "LABEL=" + mounted.label || !silent.empty())
             continue;
         if (found.has_value())
             return std::nullopt;

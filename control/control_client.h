@@ -74,7 +74,8 @@ std::optional<MountedVolume> find_mounted_volume(const Uuid& volume);
 std::string where_mounted(const MountedVolume& volume);
 // "volume 'LABEL'", or by its uuid when it has none.
 std::string title_of(const MountedVolume& volume);
-// By "UUID=..." or "LABEL=..." (VolumeSpec::name); nothing unless exactly one is mounted.
+// By "UUID=..." or "LABEL=..." (VolumeSpec::name); nothing unless exactly one is mounted. By label nothing
+// either while a daemon does not answer: its volume may have it, too.
 std::optional<MountedVolume> find_mounted_volume(const std::string& name);
 
 }  // namespace cowraid

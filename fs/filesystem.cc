@@ -99,10 +99,11 @@ bool Filesystem::replace_step()
     return committer.replace.step();
 }
 
-Status Filesystem::reset_counters()
+Status Filesystem::reset_counters(MemberId member)
 {
     for (const MemberId id : volume->members().ids())
-        volume->members().reset_counters(id);
+        if (member.value == 0 || id == member)
+            volume->members().reset_counters(id);
     return store.service.read_only() ? Status() : force_commit(store);
 }
 

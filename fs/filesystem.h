@@ -32,7 +32,8 @@ public:
     // Volume-wide numbers. Thread-safe, as what follows.
     VolumeStatistics statistics();
     VolumeInfo info();
-    Status reset_counters();
+    // Of one member, or of all (0).
+    Status reset_counters(MemberId member);
 
     // Simulator, only with options.manual_commit: one round of what the threads would do, a flush and with
     // `commit` a commit; one bounded step of the cleaner; one of a scrub, which begins again after its end;

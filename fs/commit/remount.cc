@@ -13,7 +13,9 @@ Status Committer::remount(bool read_only, std::string& why)
               "; unmount and mount again";
         return Err::kReadOnly;
     }
-    if (read_only == store.service.read_only())
+    if (read_only && (store.service.read_only() || store.service.failed()))
+        return {};
+    if (!read_only && !store.service.read_only())
         return {};
     if (read_only) {
         CW_TRY(sync());

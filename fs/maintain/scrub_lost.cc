@@ -215,7 +215,8 @@ bool Scrub::mend_freed()
         else if (!mend(freed, seen, mended, turns))
             store_.damage.give_back(freed, stopped() ? 0 : monotonic_ms() + kMendAgainMs);
     }
-    if (store_.damage.changed())
+    // What others noted the next commit stores anyway; a volume that has stopped never does.
+    if (!all.empty() && store_.damage.changed())
         store_.commits.request_commit();
     return !all.empty();
 }

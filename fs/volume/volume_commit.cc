@@ -185,8 +185,7 @@ Status Volume::make_durable(MapWrite how, Generation generation, const BlockRef&
 void Volume::commit_done(Allocator& allocator)
 {
     commit_thread_.assert_here();
-    if (!planned_.empty())
-        await_discard();
+    await_discard();
     for (std::vector<VolumeAddress>* groups : {&planned_, &reopened_}) {
         for (const VolumeAddress address : *groups)
             allocator.set_group_state(address, Allocator::GroupState::kOpen);

@@ -102,6 +102,7 @@ private:
     void compare(const OpenFile& file, const char* how, uint64_t offset, std::span<const std::byte> got);
     void compare_hole(const OpenFile& file, uint64_t begin, uint64_t end);
     void compare_data(const OpenFile& file, uint64_t begin, uint64_t end);
+    static bool became_hole(const OpenFile& file, uint64_t offset);
     void compare_holes(OpenFile& file);
     void compare_through(OpenFile& file, Way way);
     void compare_mapped(OpenFile& file, uint64_t offset, uint64_t count);

@@ -248,6 +248,42 @@ TEST_CASE("discard: a group that is planned where a discard is under way takes n
     CHECK(!fs.volume->begin_discard(kGiB));
 }
 
+TEST_CASE("discard: a member that is made smaller is so only when no discard is under way behind its end")
+{
+    SimVolume volume(kRaid5);
+    make_discarding(volume);
+    Filesystem& fs = volume.fs();
+    REQUIRE(fs.step(true).ok());
+    constexpr uint64_t kSmaller = 96 * kMiB;
+    fs.volume->discard_free_slots(0);
+    auto part = fs.volume->begin_discard(kGiB);
+    while (part && (part->member != MemberId{1} || part->offset.value + part->bytes <= kSmaller)) {
+        fs.volume->end_discard();
+        part = fs.volume->begin_discard(kGiB);
+    }
+    REQUIRE(part);
+    std::atomic<bool> ended{false};
+    std::thread shrinking([&] {
+        std::string why;
+        CHECK(fs.committer.balance
+                  .start({.profiles = fs.volume->profiles(),
+                          .content = kAllContent,
+                          .member = {1},
+                          .shrink_bytes = kSmaller},
+                         why)
+                  .ok());
+        finish(fs);
+        ended = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    CHECK(!ended);  // I-39
+    fs.volume->end_discard();
+    shrinking.join();
+    CHECK(fs.committer.balance.status().state == BalanceStatus::State::kFinished);
+    REQUIRE(volume.unmount().ok());
+    require_clean(volume);
+}
+
 TEST_CASE("discard: stripes that are out of use go back when somebody needs the room")
 {
     Prng prng(seed());

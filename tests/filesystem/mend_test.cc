@@ -153,3 +153,23 @@ TEST_CASE("mending: a block that is lost when its row is looked at is listed, an
     CHECK(volume.fs().info().damaged_blocks == 0);
     survivors.check_without(3);
 }
+
+TEST_CASE("mending: what waits for a member asks for no commit, whatever others note")
+{
+    SimVolume volume(kMendShape);
+    make_and_mount(volume);
+    Prng prng(seed());
+    Survivors survivors(volume, prng);
+    REQUIRE(volume.unmount().ok());
+    mount(volume, degraded_options(), {0});
+    survivors.delete_lost();
+    Filesystem& fs = volume.fs();
+    REQUIRE(fs.store.damage.awaits_mend());
+    fs.store.commits.sleep(0);  // what was asked for until now
+    note_damage(fs.store, (*fs.volume->array().groups().begin())->record.address, 1, 1,
+                DamageList::kByReader);
+    REQUIRE(fs.store.damage.changed());
+    CHECK_FALSE(fs.committer.scrub.mend_freed());
+    CHECK_FALSE(fs.store.commits.sleep(0).commit);
+    volume.kill();
+}

@@ -85,6 +85,28 @@ def test_one_pass_repairs_everything(make_volume, data, metadata, count, toleran
     verify(sums)
 
 
+def test_counters_of_one_member_are_reset_and_those_of_others_stay(make_volume):
+    volume = make_volume(data="raid6", metadata="raid1c3", member_count=5, member_mib=128)
+    volume.make()
+    volume.mount()
+    fill(volume.mount_point, 1, file_count=60)
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    rot(volume, range(2))
+    assert scrub(volume)["repaired_blocks"] > 100
+
+    def errors():
+        return {line["devid"]: line["corruption_errs"] + line["parity_errs"]
+                for line in volume.counters()["device-stats"]}
+
+    before = errors()
+    assert before[1] > 0 and before[2] > 0
+    shown = tool("cowraid", "device", "stats", "-z", volume.devices[0]).stdout
+    assert volume.devices[0] in shown and volume.devices[1] not in shown
+    assert errors() == {**before, 1: 0}
+    tool("cowraid", "device", "stats", "-z", volume.mount_point)
+    assert set(errors().values()) == {0}
+
+
 def test_what_is_lost_is_said(make_volume):
     volume = make_volume(data="raid5", metadata="raid1c3", member_count=4, member_mib=128)
     volume.make()

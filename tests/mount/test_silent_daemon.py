@@ -133,6 +133,19 @@ def test_what_names_another_volume_waits_for_none_that_stands_still(mounted, mak
         assert not other.is_mounted()
 
 
+def test_who_names_no_volume_gets_none_while_a_daemon_stands_still(mounted, make_volume):
+    """The one that answers is not the only one that is mounted."""
+    other = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=128)
+    other.make()
+    other.mount()
+    with stopped(mounted):
+        for command in (["scrub", "start"], ["metrics"]):
+            result = tool("cowraid", *command, check=False, cwd="/")
+            assert result.returncode == 1 and "does not answer" in result.stderr, (command, result)
+    assert "no scrub was made" in tool("cowraid", "scrub", "status", other.mount_point).stdout
+    assert "cowraid_" in tool("cowraid", "metrics", cwd="/").stdout
+
+
 def test_who_mounted_it_is_told_that_the_daemon_does_not_answer(mounted):
     with stopped(mounted):
         result, _ = timed("cowraid", "filesystem", "sync", mounted.mount_point)

@@ -448,9 +448,11 @@ int command_device_remove(int argc, char** argv, CommandOptions common)
     if (!client.ok())
         return command_failed(arguments.common, client.err(), why);
     const auto spare = find_spare(*client, members.front(), why);
-    if (spare.ok() && spare->id.value != 0 && arguments.plan)
+    if (!spare.ok())
+        return command_failed(arguments.common, spare.err(), why);
+    if (spare->id.value != 0 && arguments.plan)
         return plan_nothing(*client, arguments.common);
-    if (spare.ok() && spare->id.value != 0)
+    if (spare->id.value != 0)
         return remove_spare(*client, arguments.common, *spare);
     why.clear();
     const auto member = find_member(*client, members.front(), why, "cowraid device remove ID VOLUME");

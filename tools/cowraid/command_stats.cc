@@ -88,26 +88,27 @@ void print_stats_json(const VolumeInfo& info, const std::vector<MemberInfo>& mem
     print_json(out.get());
 }
 
-Result<VolumeReport> load(const VolumeTarget& target, bool reset, std::string& why)
+// The member that was named, by the id its own superblock tells; 0 when a volume was named.
+MemberId named_member(const VolumeTarget& target)
+{
+    for (const FoundMember& found : target.members.members)
+        if (found.path == target.named_device)
+            return found.superblock.member_id;
+    return {};
+}
+
+// With `reset` as it was before that.
+Result<VolumeReport> load(const VolumeTarget& target, MemberId member, bool reset, std::string& why)
 {
     if (!reset)
         return load_report(target, why);
     CW_ASSIGN(auto client, connect_target(target, why));
-    CW_ASSIGN(const Json before, client.call("stats-reset", nullptr, why));
+    const Json request = json_make_object();
+    json_put_integer(request.get(), "member", member.value);
+    // Daemons of before know of no single members.
+    const char* const command = member.value == 0 ? "stats-reset" : "member-stats-reset";
+    CW_ASSIGN(const Json before, client.call(command, request.get(), why));
     return decode_report(before.get());
-}
-
-// The member that was named, by the id its own superblock tells; all when a volume was named.
-std::vector<MemberInfo> chosen_members(const VolumeTarget& target, const VolumeInfo& info)
-{
-    std::vector<MemberInfo> out = info.members;
-    for (const FoundMember& found : target.members.members) {
-        if (found.path != target.named_device)
-            continue;
-        const MemberId id = found.superblock.member_id;
-        std::erase_if(out, [id](const MemberInfo& member) { return member.id != id; });
-    }
-    return out;
 }
 
 }  // namespace
@@ -121,10 +122,13 @@ int command_stats(int argc, char** argv, CommandOptions common)
     const auto target = target_of(options.common.operands, why);
     if (!target.ok())
         return command_failed(options.common, target.err(), why);
-    const auto report = load(*target, options.reset, why);
+    const MemberId member = named_member(*target);
+    const auto report = load(*target, member, options.reset, why);
     if (!report.ok())
         return command_failed(options.common, report.err(), why);
-    const std::vector<MemberInfo> members = chosen_members(*target, report->info);
+    std::vector<MemberInfo> members = report->info.members;
+    if (member.value != 0)
+        std::erase_if(members, [&](const MemberInfo& one) { return one.id != member; });
     if (options.common.format == OutputFormat::kJson)
         print_stats_json(report->info, members);
     else

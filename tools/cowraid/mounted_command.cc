@@ -16,6 +16,8 @@ namespace cowraid {
 
 namespace {
 
+constexpr const char* kSilentDaemons = "a daemon of another mounted volume does not answer";
+
 volatile sig_atomic_t was_interrupted = 0;
 
 void on_interrupt(int)
@@ -41,13 +43,15 @@ Result<VolumeTarget> target_of(const std::vector<std::string>& operands, std::st
 {
     if (operands.size() == 1)
         return find_target(operands, why);
-    const std::vector<MountedVolume> mounted = list_mounted_volumes();
-    if (mounted.size() == 1)
+    std::vector<int> silent;
+    const std::vector<MountedVolume> mounted = list_mounted_volumes(&silent);
+    if (mounted.size() == 1 && silent.empty())
         return VolumeTarget{.uuid = mounted.front().uuid, .mounted = true, .members = {}, .named_device = {}};
     if (auto here = find_target({"./"}, why); here.ok())
         return here;
-    why = mounted.empty() ? "no volume is mounted"
-                          : std::to_string(mounted.size()) + " volumes are mounted; name one";
+    why = !silent.empty()   ? kSilentDaemons + std::string("; name the volume")
+          : mounted.empty() ? "no volume is mounted"
+                            : std::to_string(mounted.size()) + " volumes are mounted; name one";
     return Err::kNotFound;
 }
 
@@ -73,10 +77,15 @@ Result<std::vector<Uuid>> chosen_volumes(const CommandOptions& options, std::str
         CW_TRY(connect_target(target, why).status());
         volumes.push_back(target.uuid);
     }
-    if (options.operands.empty())
-        for (const MountedVolume& mounted : list_mounted_volumes())
-            volumes.push_back(mounted.uuid);
-    return volumes;
+    if (!options.operands.empty())
+        return volumes;
+    std::vector<int> silent;
+    for (const MountedVolume& mounted : list_mounted_volumes(&silent))
+        volumes.push_back(mounted.uuid);
+    if (silent.empty())
+        return volumes;
+    why = kSilentDaemons;
+    return Err::kBusy;
 }
 
 Result<VolumeStatus> ask_volume_status(const Uuid& uuid, Json& answer, std::string& why)

@@ -27,6 +27,7 @@ const VolumeControl::Command VolumeControl::kCommands[] = {
     {"extents", true, true, &VolumeControl::extents},
     {"sync", true, true, &VolumeControl::sync},
     {"stats-reset", true, true, &VolumeControl::stats_reset},
+    {"member-stats-reset", true, true, &VolumeControl::stats_reset},
     {"remount", true, true, &VolumeControl::remount},
     {"scrub-start", true, true, &VolumeControl::scrub_start},
     {"scrub-status", true, false, &VolumeControl::scrub_status},
@@ -228,10 +229,11 @@ Status VolumeControl::sync(ControlRequest&, ControlAnswer&, std::string& why)
     return status;
 }
 
-Status VolumeControl::stats_reset(ControlRequest&, ControlAnswer& answer, std::string& why)
+Status VolumeControl::stats_reset(ControlRequest& request, ControlAnswer& answer, std::string& why)
 {
     answer.result = encode_report(report());
-    const Status status = filesystem_.reset_counters();
+    const MemberId member{static_cast<uint32_t>(json_get_integer(request.body.get(), "member"))};
+    const Status status = filesystem_.reset_counters(member);
     if (!status.ok())
         why = std::string("the counters stay: ") + err_text(status.err());
     return status;

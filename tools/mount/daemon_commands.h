@@ -13,21 +13,21 @@
 
 namespace cowraid {
 
-// Commands: mount, info, status (info, and scrub, catch_up, balance and replace), sync, stats-reset (answers
-// as info did before it), layout and stripe-layout (from: an address, 0 at first; answer with some groups and
-// `next`), remount (read_only: true|false), scrub-start (repair: true|false, limit: bytes a second, plan:
-// full, percent, new, bad; percent, older_than: seconds), scrub-status, scrub-pause, scrub-resume,
-// scrub-cancel (each answers with the status), damage (which files the list of damage is about),
-// balance-status, balance (action: start, remove, pause, resume, cancel; answers with the status. start:
-// data_profile, metadata_profile, data, metadata, system, and data_filter and the like, convert, force;
-// without a profile it stays as it is, metadata rises to what data tolerate. remove: member. start-filtered:
-// start, for daemons that know filters), balance-plan (start and remove: what they would do), device-add
-// (path, with the device's descriptor, open as open_member_fd() opens; answers with the member; with check
-// and size_bytes: whether it could be one), device-online (the same, or only member: on the device that it
-// had), device-offline (member), device-replace (as device-add, with member), replace-cancel (answers with
-// the status of the replacement), shutdown-wait (holds the connection; what announces the end
-// has the last events, too), events (since: a sequence; answers with those behind it, how many were dropped,
-// and whether the volume is degraded).
+// Commands: mount, info, status (info, and scrub, catch_up, balance and replace), sync, stats-reset,
+// member-stats-reset (member; both answer as info did before it), layout and stripe-layout (from: an address,
+// 0 at first; answer with some groups and `next`), remount (read_only: true|false), scrub-start (repair:
+// true|false, limit: bytes a second, plan: full, percent, new, bad; percent, older_than: seconds),
+// scrub-status, scrub-pause, scrub-resume, scrub-cancel (each answers with the status), damage (which files
+// the list of damage is about), balance-status, balance (action: start, remove, pause, resume, cancel;
+// answers with the status. start: data_profile, metadata_profile, data, metadata, system, and data_filter and
+// the like, convert, force; without a profile it stays as it is, metadata rises to what data tolerate.
+// remove: member. start-filtered: start, for daemons that know filters), balance-plan (start and remove: what
+// they would do), device-add (path, with the device's descriptor, open as open_member_fd() opens; answers
+// with the member; with check and size_bytes: whether it could be one), device-online (the same, or only
+// member: on the device that it had), device-offline (member), device-replace (as device-add, with member),
+// replace-cancel (answers with the status of the replacement), shutdown-wait (holds the connection; what
+// announces the end has the last events, too), events (since: a sequence; answers with those behind it, how
+// many were dropped, and whether the volume is degraded).
 class VolumeControl final : public ControlHandler {
 public:
     // `filesystem` must live until close_gate() has returned, and nobody looks for events.
