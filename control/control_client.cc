@@ -290,7 +290,7 @@ void DaemonSearch::wait(const std::string& device, uint32_t milliseconds)
                 continue;
             receive(*waiting[i]);
             const auto& mounted = waiting[i]->mounted;
-            if (mounted.has_value() && mounted->device == device && !mounted->closing)
+            if (!device.empty() && mounted.has_value() && mounted->device == device && !mounted->closing)
                 return;
         }
     }

@@ -159,9 +159,10 @@ bool Scrub::mend_rows(const ArrayGroup& group, VolumeAddress& at, VolumeAddress 
         // What is in use there may have become bad meanwhile; when it is deleted the row is mended. With a
         // member away it may only lack that.
         const bool degraded = store_.volume.degraded();
-        for (size_t i = 0; !degraded && i < report.lost.size(); ++i)
-            note_damage(store_, report.lost[i], 1, static_cast<uint64_t>(std::time(nullptr)),
-                        DamageList::kByReader);
+        if (!degraded)
+            for (const VolumeAddress address : report.lost)
+                note_damage(store_, address, 1, static_cast<uint64_t>(std::time(nullptr)),
+                            DamageList::kByReader);
         at = first + position.stripe * stripe_bytes;
         mended = mended && (report.lost.empty() || !degraded) && !report.given_up &&
                  report.unrepaired + report.unsettled + report.unverified == 0;

@@ -38,6 +38,13 @@ public:
         REQUIRE(kept_.size() > 50);
         step(commits_after);
     }
+    void delete_lost_without(uint32_t member)
+    {
+        REQUIRE(volume_.unmount().ok());
+        mount(volume_, degraded_options(), {member});
+        delete_lost();
+        CHECK(volume_.fs().info().damaged_blocks > 0);
+    }
     // What became bad since.
     void delete_bad()
     {
@@ -116,10 +123,7 @@ TEST_CASE("mending: rows of lost blocks that are deleted while a member is away 
     make_and_mount(volume);
     Prng prng(seed());
     Survivors survivors(volume, prng);
-    REQUIRE(volume.unmount().ok());
-    mount(volume, degraded_options(), {0});
-    survivors.delete_lost();
-    CHECK(volume.fs().info().damaged_blocks > 0);
+    survivors.delete_lost_without(0);
     REQUIRE(volume.unmount().ok());
     mount(volume, manual_options());
     bool filled = false;
@@ -130,8 +134,7 @@ TEST_CASE("mending: rows of lost blocks that are deleted while a member is away 
     REQUIRE(filled);
     REQUIRE(volume.unmount().ok());
     mount(volume, manual_options());
-    for (int commits = 0; commits < 3; ++commits)
-        REQUIRE(volume.fs().step(true).ok());
+    survivors.step(3);
     CHECK(volume.fs().info().damaged_blocks == 0);
     survivors.check_without(2);
     survivors.check_without(3);
@@ -160,9 +163,7 @@ TEST_CASE("mending: what waits for a member asks for no commit, whatever others 
     make_and_mount(volume);
     Prng prng(seed());
     Survivors survivors(volume, prng);
-    REQUIRE(volume.unmount().ok());
-    mount(volume, degraded_options(), {0});
-    survivors.delete_lost();
+    survivors.delete_lost_without(0);
     Filesystem& fs = volume.fs();
     REQUIRE(fs.store.damage.awaits_mend());
     fs.store.commits.sleep(0);  // what was asked for until now
