@@ -13,7 +13,9 @@
 #include <filesystem>
 #include <vector>
 
+#include "control/control_client.h"
 #include "control/control_frame.h"
+#include "control/control_path.h"
 
 namespace cowraid {
 
@@ -337,6 +339,57 @@ TEST_CASE("control: a dead socket is replaced, a living one is not")
     REQUIRE(again.ok());
     const UniqueFd fd = fixture.connect();
     CHECK(json_get_flag(ask(fd.get(), R"({"command": "echo"})").get(), "ok"));
+}
+
+namespace {
+
+// The daemon of a volume; its mount has no device while it starts.
+class MountHandler final : public ControlHandler {
+public:
+    MountHandler(const char* volume, const char* mount_device, unsigned answer_milliseconds)
+        : uuid(volume), device(mount_device), milliseconds(answer_milliseconds)
+    {
+    }
+    Status handle(ControlRequest&, ControlAnswer& answer, std::string&) override
+    {
+        usleep(milliseconds * 1000);
+        answer.result = json_make_object();
+        json_put_text(answer.result.get(), "uuid", uuid);
+        json_put_text(answer.result.get(), "device", device);
+        return {};
+    }
+    const std::string uuid, device;
+    const unsigned milliseconds;
+};
+
+}  // namespace
+
+TEST_CASE("control: all mounted volumes are waited for, also beside one whose mount is still starting")
+{
+    char name[] = "/tmp/cowraid-control-XXXXXX";
+    REQUIRE(mkdtemp(name) != nullptr);
+    REQUIRE(setenv("COWRAID_RUN_DIR", name, 1) == 0);
+    MountHandler starting("11111111-1111-4111-8111-111111111111", "", 0);
+    MountHandler slow("22222222-2222-4222-8222-222222222222", "0:52", 300);
+    std::vector<std::unique_ptr<ControlServer>> servers;
+    for (MountHandler* handler : {&starting, &slow}) {
+        ControlOptions options;
+        options.path = *make_control_socket_path(name, *uuid_parse(handler->uuid));
+        options.owner = geteuid();
+        auto server = ControlServer::start(options, *handler);
+        REQUIRE(server.ok());
+        servers.push_back(server.take());
+    }
+    std::vector<int> silent;
+    const std::vector<MountedVolume> mounted = list_mounted_volumes(&silent);
+    CHECK(mounted.size() == 2);
+    CHECK(silent.empty());
+    const auto found = find_mount_of_device("0:52");
+    REQUIRE(found.has_value());
+    CHECK(uuid_text(found->uuid) == slow.uuid);
+    servers.clear();
+    unsetenv("COWRAID_RUN_DIR");
+    std::filesystem::remove_all(name);
 }
 
 }  // namespace cowraid
