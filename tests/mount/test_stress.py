@@ -55,7 +55,8 @@ def stress(volume, chosen):
     assert not re.search(r"stress-ng: (fail|error)", result.stdout + result.stderr)
     done = re.findall(r"stressor: (\S+)\n\s+bogo-ops: (\d+)(?:\n.*)*?\n\s+wall-clock-time: ([\d.]+)",
                       results.read_text(encoding="utf-8"))
-    assert sorted(name for name, _, seconds in done if float(seconds) > 0.9 * SECONDS) == sorted(chosen)
+    # What is not supported ends at once. The time begins with the process, of which the second may be late.
+    assert sorted(name for name, _, seconds in done if float(seconds) > SECONDS / 2) == sorted(chosen), done
     idle = {name for name, operations, _ in done if operations == "0"}
     assert SECONDS < 30 or idle <= set(LONG_ROUNDS)
 
