@@ -93,6 +93,11 @@ void Array::set_read_only(bool read_only)
     state_->read_only.store(read_only, std::memory_order_release);
 }
 
+bool Array::read_only() const
+{
+    return state_->read_only.load(std::memory_order_acquire);
+}
+
 void Array::set_filling(bool filling)
 {
     state_->filling.store(filling, std::memory_order_release);

@@ -314,6 +314,7 @@ public:
     Array& operator=(const Array&) = delete;
     void set_verifier(BlockVerifier* verifier);
     void set_read_only(bool read_only);
+    [[nodiscard]] bool read_only() const;
     // Stale columns are being filled: until that ends readers leave them to who does it.
     void set_filling(bool filling);
 

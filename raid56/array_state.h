@@ -9,6 +9,7 @@
 
 #include "base/buffer.h"
 #include "base/mutex.h"
+#include "base/set_once.h"
 #include "device/member_set.h"
 #include "raid56/array.h"
 #include "raid56/buffer_pool.h"
@@ -55,7 +56,7 @@ struct ArrayState final : FailurePolicy {
     [[nodiscard]] bool can_do_without(std::span<const MemberId> leaving) const override;
 
     // Null until writes in place are started. Last: its threads use everything above.
-    std::unique_ptr<PartialWrites> partial;
+    SetOnce<PartialWrites> partial;
 };
 
 inline void bump(std::atomic<uint64_t>& counter, uint64_t amount)

@@ -53,7 +53,7 @@ Status Array::start_partial_writes(IntentLog& log, const PartialWriteOptions& op
 {
     CW_ASSERT(!state_->partial);
     CW_TRY(check_options(options));
-    state_->partial = std::make_unique<PartialWrites>(*state_, log, options);
+    state_->partial.set(std::make_unique<PartialWrites>(*state_, log, options));
     return {};
 }
 

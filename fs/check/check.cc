@@ -30,11 +30,9 @@ private:
 // is on the members now is not held against them.
 void recover_in_memory(CheckContext& context, Timeline& timeline)
 {
-    MountOptions options;
-    options.read_only = true;
     TransactionChecksumSink sink(*timeline.open());
     RecoveryCounts counts;
-    context.volume.recover_rows(options, sink, counts).ignore();  // what cannot be recovered will be found
+    context.volume.recover_rows({}, sink, counts).ignore();  // what cannot be recovered will be found
 }
 
 void run_passes(CheckContext& context)

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/set_once.h"
 #include "fs/commit/background.h"
 #include "fs/commit/replace.h"
 #include "fs/commit/sync_queue.h"
@@ -145,7 +146,7 @@ struct Committer final : public CommitDriver, public FlushHost {
     Scrub scrub, catch_up;
     Replace replace;
     // Null until the filesystem is written to; then it stays.
-    std::unique_ptr<FsyncLog> fsync_log;
+    SetOnce<FsyncLog> fsync_log;
     SyncQueue syncs;
     std::atomic<uint64_t> commit_count{0};
     std::atomic<uint64_t> checksum_commits{0};  // on the way of flushes

@@ -138,9 +138,9 @@ Status start_fsync_log(Recovery& recovery)
     Committer& committer = recovery.committer;
     Volume& volume = committer.store.volume;
     if (!committer.fsync_log)
-        committer.fsync_log =
-            std::make_unique<FsyncLog>(volume.members(), volume.superblock(), volume.tolerance(),
-                                       committer.next_record, Generation{volume.superblock().tree_commits});
+        committer.fsync_log.set(std::make_unique<FsyncLog>(volume.members(), volume.superblock(),
+                                                           volume.tolerance(), committer.next_record,
+                                                           Generation{volume.superblock().tree_commits}));
     if (!volume.fsync_log_live())
         return {};
     WriteLock gate(committer.store.gate);

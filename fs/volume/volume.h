@@ -17,6 +17,7 @@
 #include "alloc/allocator.h"
 #include "alloc/slot_allocator.h"
 #include "base/mutex.h"
+#include "base/set_once.h"
 #include "base/status.h"
 #include "base/thread_role.h"
 #include "device/assembly.h"
@@ -368,8 +369,8 @@ public:
     Status begin_writing();
     // After open(): brings the rows that the write-intent logs name to a state that has every committed
     // block. `sink` learns the checksums of all their blocks, which must be in the next commit. When the
-    // volume is to be written, after begin_writing(): flushed, and writes in place are started. A read-only
-    // volume is not changed.
+    // array is written to, after begin_writing(): flushed, and writes in place are started. What a read-only
+    // array is made of is not changed; it is recovered again when it becomes writable.
     Status recover_rows(const MountOptions& options, ChecksumSink& sink, RecoveryCounts& counts);
     // Whether the superblocks say that the write-intent log may hold live entries: before that is durable no
     // row may be written in place. What is set here is in the next superblock.
@@ -525,7 +526,7 @@ private:
     // Constant once a mount has begun, or with locks of their own.
     MemberSet members_;
     Spares spares_;
-    std::unique_ptr<IntentLog> intent_log_;  // null until writes in place are started; the array uses it
+    SetOnce<IntentLog> intent_log_;  // null until writes in place are started; the array uses it
     std::unique_ptr<Array> array_;
     VolumeIdentity identity_;
     ReadOnlyReason read_only_;  // constant since load()

@@ -241,7 +241,7 @@ void Volume::give_dropped_back()
 Status Volume::recover_rows(const MountOptions& options, ChecksumSink& sink, RecoveryCounts& counts)
 {
     commit_thread_.assert_here();
-    const bool read_only = options.read_only || read_only_advised();
+    const bool read_only = array_->read_only();
     uint64_t next_sequence = 1;
     if (intent_log_live()) {
         IntentScan scan(members_, committed_);
@@ -266,7 +266,7 @@ Status Volume::recover_rows(const MountOptions& options, ChecksumSink& sink, Rec
         CW_TRY(flush());
     if (intent_log_)
         return {};
-    intent_log_ = std::make_unique<IntentLog>(members_, committed_, next_sequence);
+    intent_log_.set(std::make_unique<IntentLog>(members_, committed_, next_sequence));
     PartialWriteOptions partial = options.partial_writes;
     if (options.manual_commit)
         partial.worker_count = 0;
