@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Recovery in mirrored groups: the other copies, one after the other, each block on its own.
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -81,7 +82,9 @@ void CopyReader::read_round(uint32_t distance)
     }
 }
 
-// Bad copies are rewritten where a good one was found; elsewhere there is only their count.
+// Bad copies are rewritten where a good one was found; elsewhere there is only their count. Nodes are read
+// for answers of the verifier, too, to who holds a stripe, that of the node or one whose holder waits for
+// this one.
 void CopyReader::repair()
 {
     std::vector<RepairItem> items;
@@ -103,7 +106,10 @@ void CopyReader::repair()
             .authority = authority_for(lost),
         });
     }
-    repair_blocks(state_, items, Stripes::kUnlocked, patience_);
+    const bool nodes = std::any_of(lost_.begin(), lost_.end(), [](const LostBlock& lost) {
+        return lost.source == ChecksumSource::kPointer;
+    });
+    repair_blocks(state_, items, nodes ? Stripes::kIfFree : Stripes::kUnlocked, patience_);
 }
 
 void CopyReader::run()

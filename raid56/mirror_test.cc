@@ -2,9 +2,15 @@
 // Mirrored groups, and tree nodes: pieces whose reader vouches for them.
 #include <doctest/doctest.h>
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
 #include <set>
+#include <thread>
 
 #include "tests/support/array_fixture.h"
+#include "tests/support/scrub_fixture.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -177,6 +183,90 @@ TEST_CASE("a node heals while the verifier must not be asked")
     volume.rot({0, 0, 1}, 0);
     CHECK(volume.read_back(0, kNodeBlocks));
     CHECK(forbidding.asked);
+}
+
+namespace {
+
+// Reads a node whenever it is asked, as a filesystem does. Who asks may hold the node's stripe: a read that
+// waits for it ends after the answer.
+class NodeVerifier final : public BlockVerifier {
+public:
+    explicit NodeVerifier(TestVolume& volume) : volume_(volume), node_(volume, 0) { }
+    ~NodeVerifier() override
+    {
+        for (std::thread& reader : readers_)
+            reader.join();
+    }
+    void expect(VolumeAddress address, std::span<BlockExpectation> out) override
+    {
+        ++questions;
+        if (done_ == readers_.size())
+            readers_.emplace_back([this] {
+                CHECK(node_.read(volume_).ok());
+                ++done_;
+            });
+        for (int i = 0; i < 5000 && done_ < readers_.size(); ++i)
+            usleep(1000);
+        CHECK(done_ == readers_.size());
+        volume_.expect(address, out);
+    }
+    void unrecoverable(VolumeAddress) override { CHECK(false); }
+
+    uint64_t questions = 0;
+
+private:
+    TestVolume& volume_;
+    Node node_;
+    std::atomic<size_t> done_{0};
+    std::vector<std::thread> readers_;
+};
+
+}  // namespace
+
+TEST_CASE("a node with a bad copy is read by who holds its stripe and asks for checksums, and heals later")
+{
+    constexpr MemberId kTarget{100};
+    for (const ProfileId id : kMirrors) {
+        TestVolume volume(mirror(id, 65536));
+        CAPTURE(describe(volume.shape));
+        REQUIRE(volume.write(0, 2, 0).ok());
+        auto sim = std::make_unique<SimDevice>("target", 128 * kMiB);
+        const SimDevice& target = *sim;
+        volume.set.add(kTarget, std::move(sim), {});
+        const MemberCopy copy{TestVolume::member_id(0), kTarget};
+        volume.set.set_mirror(copy.source, copy.target);
+        // Whichever copy of the node is read first lacks a block, and so does the source.
+        const auto spoil = [&] {
+            for (uint32_t number = 0; number < volume.geometry.copies; ++number)
+                volume.rot({0, 0, number}, number);
+        };
+        NodeVerifier verifier(volume);
+        volume.array->set_verifier(&verifier);
+        std::vector<StripeRows> rows{{0, 0, volume.geometry.rows()}};
+        TestSink sink(volume);
+        ScrubReport report;
+        spoil();
+        REQUIRE(volume.array->copy_rows(TestVolume::kGroup, rows, copy, sink, report).ok());
+        CHECK(verifier.questions > 1);  // of the copied blocks, and of the one that was bad
+        CHECK(report.repaired == 1);
+        CHECK(report.lost.empty());
+        for (uint32_t row = 0; row < volume.geometry.rows(); ++row) {
+            std::vector<std::byte> have(kBlockBytes);
+            target.peek(volume.spot({0, 0, row}).offset, have);
+            CHECK((have == *volume.content_at({0, 0, row})));
+        }
+        spoil();
+        std::vector<BadBlock> bad;
+        REQUIRE(volume.array->check_stripes(TestVolume::kGroup, 0, 1, bad).ok());
+        CHECK(bad.size() == volume.geometry.copies);
+        // Nobody holds the stripe: the node heals.
+        Node node(volume, 0);
+        CHECK(node.read(volume).ok());
+        CHECK(node.bad_copies(volume).size() == volume.geometry.copies - 1);
+        CHECK(scrub(volume, 1).repaired == volume.geometry.copies - 1);
+        CHECK(volume.disk_is_right());
+        volume.array->set_verifier(&volume);
+    }
 }
 
 TEST_CASE("a node whose member is gone, and one that no copy holds any more")

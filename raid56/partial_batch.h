@@ -23,7 +23,7 @@ struct RowJob {
     RowBits bad;  // read, and not what it must be
     RowBits charged;  // of the bad ones: counted on their member
     RowBits unread;  // of the bad ones: they could not be read
-    RowBits rewrite;  // bad data that the write leaves alone: solved, to be stored again
+    RowBits rewrite;  // bad data that the write leaves alone: solved or adopted, to be stored again
     RowBits adopted;  // free blocks of which another content is recorded: it is what they hold from now on
     std::vector<Checksum> checksums;  // of the data blocks once the write is done
     uint64_t sequence = 0;  // of its log entry; 0: it has none

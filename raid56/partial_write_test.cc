@@ -396,6 +396,39 @@ TEST_CASE("a free block that cannot be had is nothing to fail for")
     }
 }
 
+// A power cut may leave what an unfinished write put there on the member and not on the one that takes its
+// place.
+TEST_CASE("a free block that is adopted is written to the successor of its member, too")
+{
+    constexpr MemberId kTarget{100};
+    for (const Shape& shape : {Shape{ProfileId::kRaid5, 3, 16384}, Shape{ProfileId::kRaid6, 4, 16384}}) {
+        CAPTURE(describe(shape));
+        TestVolume volume(shape);
+        volume.start_partial_writes({.rmw_level = RmwLevel::kNever, .worker_count = 0});
+        REQUIRE(volume.write(0, 1, 0).ok());
+        auto sim = std::make_unique<SimDevice>("target", 128 * kMiB);
+        const SimDevice& target = *sim;
+        volume.set.add(kTarget, std::move(sim), {});
+        const BlockPlace free{0, 2, 1};
+        const TestVolume::Spot spot = volume.spot(free);
+        volume.set.set_mirror(TestVolume::member_id(spot.member), kTarget);
+        volume.free_addresses.insert(TestVolume::kGroup.value + offset_of(volume.geometry, free));
+        volume.rot(free);
+        for (uint32_t column = volume.geometry.data_columns; column < volume.geometry.columns(); ++column)
+            volume.rot({0, column, 1});
+        std::vector<std::byte> left(kBlockBytes), have(kBlockBytes);
+        volume.sims[spot.member]->peek(spot.offset, left);
+        REQUIRE(volume.overwrite(block_of(volume, 0, 1, 1), 1).ok());
+        CHECK(all_is_right(volume, 1));
+        CHECK(volume.checksum_at(free) == checksum_of(left.data(), kBlockBytes));
+        volume.sims[spot.member]->peek(spot.offset, have);
+        CHECK((have == left));
+        target.peek(spot.offset, have);
+        CHECK((have == left));
+        CHECK(volume.counter(spot.member, MemberCounter::kCorruption) == 0);
+    }
+}
+
 TEST_CASE("addresses that are not data of a parity group, and a read-only array, are refused")
 {
     TestVolume volume({ProfileId::kRaid6, 3, 16384});

@@ -248,10 +248,15 @@ size_t repair_blocks(ArrayState& state, std::vector<RepairItem>& items, Stripes 
         while (end < items.size() && items[end].group->record.address == key.group &&
                items[end].place.stripe == key.stripe)
             ++end;
-        const std::span<const StripeKey> to_lock(&key, stripes == Stripes::kUnlocked ? 1 : 0);
-        const StripeLockSet lock(state.stripe_locks, to_lock);
-        repaired += StripeRepair(state, std::span(items).subspan(first, end - first), patience).run();
+        const std::span<RepairItem> of_stripe = std::span(items).subspan(first, end - first);
         first = end;
+        if (stripes == Stripes::kUnlocked)
+            state.stripe_locks.lock(key);
+        else if (stripes == Stripes::kIfFree && !state.stripe_locks.try_lock(key))
+            continue;
+        repaired += StripeRepair(state, of_stripe, patience).run();
+        if (stripes != Stripes::kLocked)
+            state.stripe_locks.unlock(key);
     }
     return repaired;
 }

@@ -35,6 +35,7 @@ RepairItem::Authority authority_for(const LostBlock& lost);
 // Whether the caller holds the locks of the stripes.
 enum class Stripes : uint8_t {
     kUnlocked,
+    kIfFree,  // it does not, nor may it wait: what it reads may be for an answer to who holds a stripe
     kLocked,  // under parity: nobody writes between the verifier's answer and the repair
 };
 
@@ -42,8 +43,9 @@ enum class Stripes : uint8_t {
 // still wants this content and the block still holds what was seen, so that neither a newer write is
 // overwritten nor a fault counted by two readers. Reads every block again afterwards. On a read-only array
 // the faults are counted and nothing is written. Asks the verifier before it locks a stripe: nodes that lead
-// to the answer may lie in mirrored stripes. Unless it waits for all, what a slow member is needed for is
-// left to the next one who meets the block. Returns how many blocks hold their content now.
+// to the answer may lie in mirrored stripes. Blocks of stripes that must not be waited for are left to the
+// next one who meets them, and unless it waits for all those that a slow member is needed for. Returns how
+// many blocks hold their content now.
 size_t repair_blocks(ArrayState& state, std::vector<RepairItem>& items, Stripes stripes,
                      Patience patience = Patience::kForAll);
 

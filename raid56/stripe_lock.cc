@@ -26,14 +26,27 @@ StripeLocks::Bucket& StripeLocks::bucket_of(const StripeKey& key)
     return buckets_[stripe_hash(key) >> 56];
 }
 
+bool StripeLocks::take_if_free(Bucket& bucket, const StripeKey& key)
+{
+    if (std::find(bucket.held.begin(), bucket.held.end(), key) != bucket.held.end())
+        return false;
+    bucket.held.push_back(key);
+    return true;
+}
+
+bool StripeLocks::try_lock(const StripeKey& key)
+{
+    Bucket& bucket = bucket_of(key);
+    MutexLock guard(bucket.mutex);
+    return take_if_free(bucket, key);
+}
+
 void StripeLocks::lock(const StripeKey& key)
 {
     Bucket& bucket = bucket_of(key);
     MutexLock guard(bucket.mutex);
-    if (std::find(bucket.held.begin(), bucket.held.end(), key) == bucket.held.end()) {
-        bucket.held.push_back(key);
+    if (take_if_free(bucket, key))
         return;
-    }
     Waiter waiter{.key = key};
     bucket.waiting.push_back(&waiter);
     while (!waiter.granted)

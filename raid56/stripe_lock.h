@@ -37,6 +37,8 @@ public:
 
     // Sleeps until the stripe is the caller's. Not recursive. Who locks several does so in rising order.
     void lock(const StripeKey& key);
+    // False: somebody has it.
+    [[nodiscard]] bool try_lock(const StripeKey& key);
     void unlock(const StripeKey& key);
     // How many stripes are locked now; for tests.
     [[nodiscard]] size_t held_count();
@@ -51,6 +53,7 @@ private:
     static constexpr size_t kBuckets = 256;
 
     Bucket& bucket_of(const StripeKey& key);
+    static bool take_if_free(Bucket& bucket, const StripeKey& key) CW_REQUIRES(bucket.mutex);
 
     std::array<Bucket, kBuckets> buckets_;
 };
