@@ -406,12 +406,13 @@ bool MemberSet::fail_over_budget(MemberId copied)
 
 bool MemberSet::fail_for_repairs(MemberId id)
 {
+    Member* const member = find(id);
     {
         MutexLock lock(mutex_);
         if (stopped() || device(id) == nullptr || !take_out({&id, 1}))
             return false;
     }
-    find(id)->failure_reason.store(kRepairsDoNotHold, std::memory_order_release);
+    member->failure_reason.store(kRepairsDoNotHold, std::memory_order_release);
     CW_LOG_ERROR("%s is out of service again: it was not replaced", name(id).c_str());
     return true;
 }

@@ -158,7 +158,7 @@ void Discards::go_on_with_trim()
     if (!wanted || !possible || (trim.walked && !store_.volume.has_free_parts())) {
         {
             MutexLock lock(mutex_);
-            if (trims_.empty() || trims_.front().completion != trim.completion)
+            if (trims_.empty() || trims_.front().number != trim.number)
                 return;
             trims_.pop_front();
             trimming_ = !trims_.empty();
@@ -178,7 +178,7 @@ void Discards::go_on_with_trim()
     if (!erased_.empty())
         store_.commits.request_commit();
     MutexLock lock(mutex_);
-    if (!trims_.empty() && trims_.front().completion == trim.completion)
+    if (!trims_.empty() && trims_.front().number == trim.number)
         trims_.front() = trim;
 }
 
@@ -347,7 +347,7 @@ void Discards::trim(const TrimRange& range, TrimCompletion* completion)
     {
         MutexLock lock(mutex_);
         if (!stopping_ && store_.service.writing()) {
-            trims_.push_back({.range = range, .completion = completion, .walk = {}});
+            trims_.push_back({.range = range, .completion = completion, .number = ++last_trim_, .walk = {}});
             trimming_ = true;
             completion = nullptr;
         }

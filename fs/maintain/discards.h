@@ -83,6 +83,7 @@ private:
     struct Trim {
         TrimRange range;
         TrimCompletion* completion;
+        uint64_t number = 0;
         uint64_t bytes_before = 0;
         bool begun = false;
         bool walked = false;  // to the end
@@ -122,6 +123,7 @@ private:
     bool busy_ CW_GUARDED_BY(mutex_) = false;  // with one of them
     bool poked_ CW_GUARDED_BY(mutex_) = false;  // there may be something to do
     bool stopping_ CW_GUARDED_BY(mutex_) = false;
+    uint64_t last_trim_ CW_GUARDED_BY(mutex_) = 0;
     std::deque<Trim> trims_ CW_GUARDED_BY(mutex_);  // the first one is under way
 };
 

@@ -197,7 +197,8 @@ Status Names::set_xattr(InodeNumber inode, std::string_view name, std::span<cons
     CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
     CW_ASSIGN(const WantedAcl acl, check_acl(*use, xattr_kind(name), value));
     std::vector<ItemBytes> parts = acl.stored ? encode_xattr(name, value) : std::vector<ItemBytes>();
-    CW_TRY(find_writable(store, inode, name, flags, parts.size()).status());
+    // Brings the nodes into memory. What it says may be of two values, one of which is being replaced.
+    find_writable(store, inode, name, flags, parts.size()).status().ignore();
     Operation op(store);
     const size_t item_count = 2 + kXattrPartsMax + value.size() / kUsualItemBytes;
     CW_TRY(op.begin(Operation::Kind::kGrow, static_cast<uint32_t>(item_count)));
@@ -259,10 +260,9 @@ Status Names::remove_xattr(InodeNumber inode, std::string_view name)
     CW_TRY(check_xattr_name(name));
     CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
     const Status found = find_present(store, inode, name).status();
-    // Who has no list has what its removal leaves.
-    if (found.err() == Err::kNoData && is_acl(xattr_kind(name)))
-        return {};
-    CW_TRY(found);
+    // Who has no list has what its removal leaves. Other errors may be of items that are being replaced.
+    if (found.err() == Err::kNoData)
+        return is_acl(xattr_kind(name)) ? Status() : found;
     Operation op(store);
     CW_TRY(op.begin(Operation::Kind::kShrink, 1 + kXattrPartsMax));
     MutexLock lock(use->mutex);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One thread replaces a large extended attribute while another reads it: it is one value or the other.
+// One thread replaces a large extended attribute while another reads or replaces it: it is one value or the
+// other.
 #include <doctest/doctest.h>
 #include <pthread.h>
 
@@ -62,4 +63,25 @@ TEST_CASE("a large attribute that is read beside its replacement is one value, a
     CHECK(errors == 0);
     CHECK(mixed == 0);
     CHECK(wrong_lists == 0);
+}
+
+TEST_CASE("a large attribute that two threads replace and remove is never called corrupt")
+{
+    TestVolume volume(MountOptions{});
+    ReplacedXattr xattr{volume.fs(), make_file(volume.fs(), kRoot, "file")};
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, nullptr, replace_xattr, &xattr) == 0);
+    const std::string value(60'000, 'C');
+    uint64_t errors = 0, removed = 0;
+    for (int round = 0; round < 3000; ++round) {
+        errors += xattr.fs.names.set_xattr(xattr.file, kReplaced, bytes_of(value), 0).ok() ? 0 : 1;
+        const Status status = xattr.fs.names.remove_xattr(xattr.file, kReplaced);
+        removed += status.ok() ? 1 : 0;
+        errors += status.ok() || status.err() == Err::kNoData ? 0 : 1;
+    }
+    xattr.done = true;
+    pthread_join(thread, nullptr);
+    CHECK(xattr.failed == 0);
+    CHECK(errors == 0);
+    CHECK(removed > 0);
 }

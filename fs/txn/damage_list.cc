@@ -21,8 +21,8 @@ constexpr uint32_t kItemsMax = 64;
 bool can_store(Store& store, VolumeAddress first)
 {
     std::vector<std::byte> ignored;
-    const TreeRoot& files = store.timeline.view().committed->file_tree;
-    const Status found = tree_lookup(store.cache, files, damage_key(first), ignored);
+    const View view = store.timeline.view();
+    const Status found = tree_lookup(store.cache, view.committed->file_tree, damage_key(first), ignored);
     return found.ok() || found.err() == Err::kNotFound;
 }
 
