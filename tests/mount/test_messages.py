@@ -156,6 +156,30 @@ def test_users_change_what_the_daemon_does_of_their_mount(mounted_by_user):
     assert "commit=7" in shown() and "compress=zstd" in shown() and shown() != before
 
 
+def test_a_mount_point_that_root_made_read_only_is_no_read_only_volume(mounted_by_user):
+    def remount(options, check=True):
+        return as_user(mounted_by_user, "mount.cowraid", mounted_by_user.devices[0], point, "-o",
+                       f"remount,{options}", check=check)
+
+    def shown():
+        told = as_user(mounted_by_user, "cowraid", "status", "--json", point).stdout
+        return json.loads(told)["volumes"][0]["mount_options"].split(",")
+
+    point = mounted_by_user.mount_point
+    touch = ("setpriv", f"--reuid={SOMEBODY}", f"--regid={SOMEBODY}", "--clear-groups", "touch",
+             point / "file")
+    run("mount", "-i", "-o", "remount,bind,ro", point)
+    assert remount("commit=7").stderr == ""
+    assert "commit=7" in shown() and "ro" not in shown()
+    for options in ("ro", "rw"):
+        said = remount(options, check=False)
+        assert said.returncode == MOUNT_FAILED and "only root may change" in said.stderr
+    assert "Read-only" in run(*touch, check=False).stderr
+    run("mount", "-i", "-o", "remount,bind,rw", point)
+    run(*touch)
+    assert "ro" not in shown()
+
+
 def test_nofail_is_silent_about_absent_devices(made):
     for source in ("cowraid:no-such-label", "/dev/no-such-disk", "/dev/no-such-disk:/dev/no-such-disk2",
                    "UUID=01234567-89ab-cdef-0123-456789abcdef"):
