@@ -210,6 +210,16 @@ def test_a_mount_point_that_root_made_read_only_is_no_read_only_volume(mounted_b
     assert "ro" not in shown()
 
 
+def test_a_volume_that_a_user_mounted_read_only_stays_so(images):
+    as_user(images, "mkfs.cowraid", "-q", *images.devices)
+    as_user(images, "mount.cowraid", *images.devices, images.mount_point, "-o", "ro")
+    said = as_user(images, "mount.cowraid", images.devices[0], images.mount_point, "-o", "remount,commit=7")
+    assert said.stderr == ""
+    told = as_user(images, "cowraid", "status", "--json", images.mount_point).stdout
+    assert {"ro", "commit=7"} <= set(json.loads(told)["volumes"][0]["mount_options"].split(","))
+    as_user(images, "umount.fuse.cowraid", images.mount_point)
+
+
 def test_nofail_is_silent_about_absent_devices(made):
     for source in ("cowraid:no-such-label", "/dev/no-such-disk", "/dev/no-such-disk:/dev/no-such-disk2",
                    "UUID=01234567-89ab-cdef-0123-456789abcdef"):
