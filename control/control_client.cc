@@ -36,6 +36,14 @@ bool served_by_us_or_root(int fd)
     return peer.has_value() && (peer->uid == 0 || peer->uid == geteuid());
 }
 
+// A daemon ends a connection that brings no request for some seconds. What it sent before is not read here.
+bool was_closed(int fd)
+{
+    char byte;
+    const ssize_t count = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return count == 0 || (count < 0 && errno == ECONNRESET);
+}
+
 Result<UniqueFd> connect_to(const std::string& path)
 {
     sockaddr_un address{};
@@ -78,7 +86,7 @@ Result<ControlClient> ControlClient::connect(const Uuid& volume)
     for (const std::string& path : control_socket_paths(volume)) {
         auto fd = connect_to(path);
         if (fd.ok())
-            return ControlClient(fd.take());
+            return ControlClient(volume, fd.take());
         if (err != Err::kBusy)
             err = fd.err();
     }
@@ -113,7 +121,19 @@ Status ControlClient::send(const std::string& command, const json_t* arguments, 
         CW_ASSERT(json_object_update(request.get(), const_cast<json_t*>(arguments)) == 0);
     json_put_text(request.get(), "command", command);
     why = "the daemon of the volume does not answer; see the system log";
+    if (was_closed(fd_.get()))
+        CW_TRY(connect_again());
     return write_frame(fd_.get(), json_print(request.get()), {}, descriptor);
+}
+
+// Another daemon may serve the volume by now: what was learned of the one before says nothing about that.
+Status ControlClient::connect_again()
+{
+    CW_ASSIGN(ControlClient again, connect(volume_));
+    if (again.daemon() != daemon())
+        return Err::kNotFound;
+    fd_ = std::move(again.fd_);
+    return {};
 }
 
 Result<Json> ControlClient::receive(uint32_t milliseconds, std::string& why)

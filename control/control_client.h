@@ -49,11 +49,15 @@ public:
 private:
     friend class DaemonSearch;
 
-    explicit ControlClient(UniqueFd fd) : fd_(std::move(fd)) { }
+    ControlClient(const Uuid& volume, UniqueFd fd) : volume_(volume), fd_(std::move(fd)) { }
+    // Connects again when the daemon closed the connection before this request. A request that was sent is
+    // never sent again: the daemon may have taken it.
     Status send(const std::string& command, const json_t* arguments, int descriptor, std::string& why);
+    Status connect_again();
     Result<Json> receive(uint32_t milliseconds, std::string& why);
     static Result<MountedVolume> decode_mount(const Json& result);
 
+    Uuid volume_;
     UniqueFd fd_;
 };
 

@@ -32,6 +32,15 @@ bool is_private_directory(const std::string& path, uid_t& owner, MountPoints mou
     return S_ISDIR(info.stx_mode) && (info.stx_mode & 0022) == 0;
 }
 
+bool is_root_of_namespace()
+{
+    // The machine's root owns the files that the kernel makes.
+    struct statx info { };
+    return geteuid() == 0 &&
+           statx(AT_FDCWD, "/proc/filesystems", AT_STATX_DONT_SYNC, STATX_UID, &info) == 0 &&
+           info.stx_uid != 0;
+}
+
 Status make_private_directory(const std::string& path, std::string& why)
 {
     if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
@@ -42,16 +51,19 @@ Status make_private_directory(const std::string& path, std::string& why)
     why = path +
           (owner == geteuid() ? " is not a directory that only its owner may write to"
                               : " belongs to user " + std::to_string(owner)) +
-          "; remove it" + (geteuid() == 0 ? "" : ", or set XDG_RUNTIME_DIR to a directory of your own");
+          "; remove it" +
+          (geteuid() == 0 && !is_root_of_namespace() ? ""
+                                                     : ", or set XDG_RUNTIME_DIR to a directory of your own");
     return Err::kAccess;
 }
 
-// The one place for sockets, where it is given: by the environment, or for root.
+// The one place for sockets, where it is given: by the environment, or for the machine's root.
 std::optional<std::string> only_directory()
 {
     if (const char* chosen = secure_getenv("COWRAID_RUN_DIR"); chosen != nullptr && chosen[0] == '/')
         return chosen;
-    return geteuid() == 0 ? std::optional<std::string>("/run/cowraid") : std::nullopt;
+    return geteuid() == 0 && !is_root_of_namespace() ? std::optional<std::string>("/run/cowraid")
+                                                     : std::nullopt;
 }
 
 // That place; for others what the system gives to a session of the user, the best first.
@@ -62,11 +74,15 @@ std::vector<std::string> given_directories()
     std::vector<std::string> out;
     if (const char* runtime = secure_getenv("XDG_RUNTIME_DIR"); runtime != nullptr && runtime[0] == '/')
         out.push_back(std::string(runtime) + "/cowraid");
-    const std::string session = "/run/user/" + std::to_string(geteuid());
-    uid_t owner = 0;
-    if (is_private_directory(session, owner) && owner == geteuid() &&
-        (out.empty() || out.front() != session + "/cowraid"))
-        out.push_back(session + "/cowraid");
+    const std::string session = geteuid() == 0 ? "/run" : "/run/user/" + std::to_string(geteuid());
+    const auto is_own = [](const std::string& path) {
+        uid_t owner = 0;
+        return is_private_directory(path, owner) && owner == geteuid();
+    };
+    // A container may have been given the latter alone.
+    const std::string in_session = session + "/cowraid";
+    if ((is_own(session) || is_own(in_session)) && (out.empty() || out.front() != in_session))
+        out.push_back(in_session);
     return out;
 }
 
@@ -139,11 +155,7 @@ std::string socket_in(const std::string& directory, const Uuid& volume)
 
 bool is_root_without_mounts()
 {
-    // The machine's root owns the files that the kernel makes.
-    struct statx info { };
-    return geteuid() == 0 &&
-           statx(AT_FDCWD, "/proc/filesystems", AT_STATX_DONT_SYNC, STATX_UID, &info) == 0 &&
-           info.stx_uid != 0 && control_directories().empty();
+    return is_root_of_namespace() && control_directories().empty();
 }
 
 std::vector<std::string> control_socket_paths(const Uuid& volume)

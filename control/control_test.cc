@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -362,24 +363,117 @@ public:
     const unsigned milliseconds;
 };
 
+constexpr const char* kVolume = "11111111-1111-4111-8111-111111111111";
+
+// A directory for control sockets that clients find.
+class RunDirectory {
+public:
+    RunDirectory()
+    {
+        char name[] = "/tmp/cowraid-control-XXXXXX";
+        REQUIRE(mkdtemp(name) != nullptr);
+        path = name;
+        REQUIRE(setenv("COWRAID_RUN_DIR", name, 1) == 0);
+    }
+    ~RunDirectory()
+    {
+        unsetenv("COWRAID_RUN_DIR");
+        std::filesystem::remove_all(path);
+    }
+    [[nodiscard]] std::unique_ptr<ControlServer> serve(const std::string& volume, ControlHandler& handler,
+                                                       uint32_t deadline_milliseconds = 5000) const
+    {
+        ControlOptions options;
+        options.path = *make_control_socket_path(path, *uuid_parse(volume));
+        options.owner = geteuid();
+        options.deadline_milliseconds = deadline_milliseconds;
+        auto server = ControlServer::start(options, handler);
+        REQUIRE(server.ok());
+        return server.take();
+    }
+
+    std::string path;
+};
+
+// Another process: a daemon that takes a request and closes the connection, again and again. Exits with the
+// number of requests once a connection brings none.
+pid_t start_silent_daemon(const std::string& path)
+{
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    memcpy(address.sun_path, path.c_str(), path.size() + 1);
+    const pid_t child = fork();
+    if (child != 0)
+        return child;
+    const UniqueFd listener(socket(AF_UNIX, SOCK_STREAM, 0));
+    bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+    listen(listener.get(), 8);
+    for (int requests = 0;; ++requests) {
+        const UniqueFd fd(accept(listener.get(), nullptr, nullptr));
+        if (!read_frame(fd.get(), {.bytes_max = 1000, .milliseconds = 60'000}).ok())
+            _exit(requests);
+    }
+}
+
 }  // namespace
+
+TEST_CASE("control: a client connects again when the daemon closed the connection before the request")
+{
+    const RunDirectory directory;
+    TestHandler handler;
+    auto server = directory.serve(kVolume, handler, 100);
+    auto client = ControlClient::connect(*uuid_parse(kVolume));
+    REQUIRE(client.ok());
+    const UniqueFd file(open(directory.path.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+    REQUIRE(write(file.get(), "inside", 6) == 6);
+    std::string why;
+    for (int round = 0; round < 3; ++round) {
+        CHECK(client->next(60'000).err() == Err::kNotFound);  // it looked at something for long
+        const auto answer = client->call("file", nullptr, why, file.get());
+        REQUIRE(answer.ok());
+        CHECK(json_get_text(answer->get(), "text") == "inside");
+    }
+    CHECK(handler.calls.load() == 3);
+    server.reset();
+    CHECK_FALSE(client->call("echo", nullptr, why).ok());
+    CHECK(why == "the daemon of the volume does not answer; see the system log");
+}
+
+TEST_CASE("control: a request that was sent is not sent again, nor to another daemon")
+{
+    const RunDirectory directory;
+    const Uuid volume = *uuid_parse(kVolume);
+    TestHandler handler;
+    auto server = directory.serve(kVolume, handler);
+    auto former = ControlClient::connect(volume);
+    REQUIRE(former.ok());
+    server.reset();
+    const std::string path = *make_control_socket_path(directory.path, volume);
+    unlink(path.c_str());
+    const pid_t child = start_silent_daemon(path);
+    auto client = ControlClient::connect(volume);
+    for (int round = 0; round < 1000 && !client.ok(); ++round) {
+        usleep(10'000);
+        client = ControlClient::connect(volume);
+    }
+    REQUIRE(client.ok());
+    std::string why;
+    CHECK_FALSE(client->call("echo", nullptr, why).ok());
+    CHECK_FALSE(former->call("echo", nullptr, why).ok());
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 1);
+}
 
 TEST_CASE("control: all mounted volumes are waited for, also beside one whose mount is still starting")
 {
-    char name[] = "/tmp/cowraid-control-XXXXXX";
-    REQUIRE(mkdtemp(name) != nullptr);
-    REQUIRE(setenv("COWRAID_RUN_DIR", name, 1) == 0);
-    MountHandler starting("11111111-1111-4111-8111-111111111111", "", 0);
+    const RunDirectory directory;
+    MountHandler starting(kVolume, "", 0);
     MountHandler slow("22222222-2222-4222-8222-222222222222", "0:52", 300);
     std::vector<std::unique_ptr<ControlServer>> servers;
-    for (MountHandler* handler : {&starting, &slow}) {
-        ControlOptions options;
-        options.path = *make_control_socket_path(name, *uuid_parse(handler->uuid));
-        options.owner = geteuid();
-        auto server = ControlServer::start(options, *handler);
-        REQUIRE(server.ok());
-        servers.push_back(server.take());
-    }
+    for (MountHandler* handler : {&starting, &slow})
+        servers.push_back(directory.serve(handler->uuid, *handler));
     std::vector<int> silent;
     const std::vector<MountedVolume> mounted = list_mounted_volumes(&silent);
     CHECK(mounted.size() == 2);
@@ -387,9 +481,6 @@ TEST_CASE("control: all mounted volumes are waited for, also beside one whose mo
     const auto found = find_mount_of_device("0:52");
     REQUIRE(found.has_value());
     CHECK(uuid_text(found->uuid) == slow.uuid);
-    servers.clear();
-    unsetenv("COWRAID_RUN_DIR");
-    std::filesystem::remove_all(name);
 }
 
 }  // namespace cowraid

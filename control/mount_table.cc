@@ -41,6 +41,7 @@ MountEntry entry_of(libmnt_fs* mount)
             .type = text(mnt_fs_get_fstype(mount)),
             .source = text(mnt_fs_get_source(mount)),
             .flags = text(mnt_fs_get_vfs_options(mount)),
+            .read_only = mnt_optstr_get_option(mnt_fs_get_fs_options(mount), "ro", nullptr, nullptr) == 0,
             .owner = owner == nullptr ? "" : std::string(owner, owner_bytes)};
 }
 

@@ -19,7 +19,8 @@ struct MountEntry {
     std::string directory;  // unescaped
     std::string type;
     std::string source;  // unescaped
-    std::string flags;  // per mount: "rw,nosuid"
+    std::string flags;  // of the mount point: "rw,nosuid"
+    bool read_only = false;  // the filesystem; a bind remount makes only the mount point so
     std::string owner;  // user id of who mounted a FUSE filesystem; empty for others
 
     [[nodiscard]] bool is_cowraid() const { return type == kMountType || type == kBlockMountType; }

@@ -188,7 +188,8 @@ void Volume::commit_done(Allocator& allocator)
     await_discard();
     for (std::vector<VolumeAddress>* groups : {&planned_, &reopened_}) {
         for (const VolumeAddress address : *groups)
-            allocator.set_group_state(address, Allocator::GroupState::kOpen);
+            if (!allocator.numbers_of(address)->closed)  // else it is emptied, or about to leave
+                allocator.set_group_state(address, Allocator::GroupState::kOpen);
         groups->clear();
     }
     give_dropped_back();

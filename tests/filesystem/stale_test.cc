@@ -149,6 +149,32 @@ TEST_CASE("a reopened group takes blocks only after its absent columns are stale
     CHECK(stale == 1);
 }
 
+TEST_CASE("a reopened group that is closed before its commit stays closed")
+{
+    StaleWorld world(kStaleRaid5);
+    write_before(world);
+    Image image = Image::copy_of(world.volume);
+    const std::unique_ptr<Filesystem> core = image.open_core({1});
+    Allocator& allocator = core->store.allocator;
+    std::vector<VolumeAddress> degraded;
+    for (const GroupNumbers& group : allocator.group_numbers(kAllContent))
+        if (group.degraded && group.live_blocks > 0)
+            degraded.push_back(group.address);
+    REQUIRE(degraded.size() > 1);
+    for (const VolumeAddress address : degraded)
+        core->volume->reopen_group(address, allocator);
+    // As the cleaner closes what it empties.
+    allocator.set_group_state(degraded[1], Allocator::GroupState::kClosed);
+    const Generation generation = core->volume->superblock().generation.next();
+    uint64_t covered = 0;
+    REQUIRE(core->volume
+                ->make_durable(Volume::MapWrite::kNow, generation, core->volume->superblock().root, covered)
+                .ok());
+    core->volume->commit_done(allocator);
+    CHECK(allocator.numbers_of(degraded[0])->open());
+    CHECK(allocator.numbers_of(degraded[1])->closed);
+}
+
 TEST_CASE("the commit that a mount found is written again bit for bit, whatever the mount learns")
 {
     StaleWorld world(kStaleRaid5);

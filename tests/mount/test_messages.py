@@ -137,6 +137,36 @@ def test_the_volume_of_a_user_belongs_to_that_user(mounted_by_user):
     run(*identity, "mkdir", folder / "mine")
 
 
+@pytest.mark.parametrize("place", ["/tmp", "/run", "XDG_RUNTIME_DIR"])
+def test_root_of_a_user_namespace_has_control_sockets_of_its_own(images, place):
+    """The machine's root has its own at the usual place, which this one may not enter."""
+    inside = ("setpriv", f"--reuid={SOMEBODY}", f"--regid={SOMEBODY}", "--clear-groups", "unshare", "-Urm")
+    if run(*inside, "true", check=False).returncode != 0:
+        pytest.skip("users may make no user namespaces")
+    Path("/run/cowraid").mkdir(mode=0o700, exist_ok=True)
+    environment = {name: value for name, value in os.environ.items()
+                   if name not in ("XDG_RUNTIME_DIR", "COWRAID_RUN_DIR")}
+    private, sockets = f"mount -t tmpfs -o mode=755 none {place}", f"{place}/cowraid"
+    if place == "/tmp":
+        sockets += "-0"
+    elif place == "XDG_RUNTIME_DIR":
+        environment[place], private, sockets = str(images.folder), "true", f"{images.folder}/cowraid"
+    devices, point = " ".join(map(str, images.devices)), images.mount_point
+    script = f"""
+        {private}
+        PATH={TOOLS}:$PATH
+        mkfs.cowraid -q {devices}
+        mount.cowraid {devices} {point}
+        echo content >{point}/file
+        ls {sockets}
+        cowraid status {point}
+        umount.fuse.cowraid {point}
+        ! test -e {point}/file"""
+    said = run(*inside, "sh", "-ec", script, env=environment, timeout=5 * PATIENCE)
+    assert said.stderr == "" and f"Mounted:           {point}\n" in said.stdout
+    assert re.search(r"^[0-9a-f]{8}-[0-9a-f-]{27}$", said.stdout, re.MULTILINE)
+
+
 def test_users_change_what_the_daemon_does_of_their_mount(mounted_by_user):
     def remount(options, check=True):
         return as_user(mounted_by_user, "mount.cowraid", mounted_by_user.devices[0],
@@ -154,6 +184,40 @@ def test_users_change_what_the_daemon_does_of_their_mount(mounted_by_user):
     for daemons in ("commit=7,compress=zstd", "async", "sync"):
         assert remount(daemons).stderr == ""
     assert "commit=7" in shown() and "compress=zstd" in shown() and shown() != before
+
+
+def test_a_mount_point_that_root_made_read_only_is_no_read_only_volume(mounted_by_user):
+    def remount(options, check=True):
+        return as_user(mounted_by_user, "mount.cowraid", mounted_by_user.devices[0], point, "-o",
+                       f"remount,{options}", check=check)
+
+    def shown():
+        told = as_user(mounted_by_user, "cowraid", "status", "--json", point).stdout
+        return json.loads(told)["volumes"][0]["mount_options"].split(",")
+
+    point = mounted_by_user.mount_point
+    touch = ("setpriv", f"--reuid={SOMEBODY}", f"--regid={SOMEBODY}", "--clear-groups", "touch",
+             point / "file")
+    run("mount", "-i", "-o", "remount,bind,ro", point)
+    assert remount("commit=7").stderr == ""
+    assert "commit=7" in shown() and "ro" not in shown()
+    for options in ("ro", "rw"):
+        said = remount(options, check=False)
+        assert said.returncode == MOUNT_FAILED and "only root may change" in said.stderr
+    assert "Read-only" in run(*touch, check=False).stderr
+    run("mount", "-i", "-o", "remount,bind,rw", point)
+    run(*touch)
+    assert "ro" not in shown()
+
+
+def test_a_volume_that_a_user_mounted_read_only_stays_so(images):
+    as_user(images, "mkfs.cowraid", "-q", *images.devices)
+    as_user(images, "mount.cowraid", *images.devices, images.mount_point, "-o", "ro")
+    said = as_user(images, "mount.cowraid", images.devices[0], images.mount_point, "-o", "remount,commit=7")
+    assert said.stderr == ""
+    told = as_user(images, "cowraid", "status", "--json", images.mount_point).stdout
+    assert {"ro", "commit=7"} <= set(json.loads(told)["volumes"][0]["mount_options"].split(","))
+    as_user(images, "umount.fuse.cowraid", images.mount_point)
 
 
 def test_nofail_is_silent_about_absent_devices(made):

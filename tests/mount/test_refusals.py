@@ -235,6 +235,35 @@ def test_remount(made):
                                        "remount,no_such_option", code=MOUNT_USAGE)
 
 
+def test_a_remount_leaves_a_mount_point_read_only_and_the_volume_writable(made):
+    def shown():
+        volume = json.loads(tool("cowraid", "status", "--json", made.mount_point).stdout)["volumes"][0]
+        return volume["mount_options"].split(",")
+
+    made.mount()
+    other = made.folder / "other"
+    other.mkdir()
+    run("mount", "--bind", made.mount_point, other)
+    try:
+        run("mount", "-i", "-o", "remount,bind,ro", made.mount_point)
+        for options in ("commit=7", "noexec"):
+            made.mount(options=f"remount,{options}")
+            with pytest.raises(OSError, match="Read-only"):
+                (made.mount_point / "f").write_text("content")
+            (other / "f").write_text(options)
+        assert "commit=7" in shown() and "ro" not in shown()
+        flags = run("findmnt", "-n", "-o", "VFS-OPTIONS", made.mount_point).stdout.strip().split(",")
+        assert {"ro", "noexec"} <= set(flags)
+        made.mount(options="remount,rw")
+        (made.mount_point / "f").write_text("again")
+        made.mount(options="remount,ro")
+        with pytest.raises(OSError, match="Read-only"):
+            (other / "f").write_text("content")
+        assert "ro" in shown()
+    finally:
+        run("umount", other)
+
+
 def test_remount_changes_options_or_says_that_it_does_not(made):
     def options():
         return volume_now()["mount_options"].split(",")

@@ -252,7 +252,8 @@ int run_remount(const MountRequest& request)
     actual.sloppy = true;
     std::string why;
     CW_ASSERT(parse_mount_options(entry->flags, actual, why).ok());
-    const bool was_read_only = actual.options.read_only;
+    // A mount point may be read-only in a filesystem that is not; "ro" and "rw" are said of both.
+    const bool was_read_only = actual.options.read_only = entry->read_only;
     const unsigned long flags_before = actual.kernel_flags;
     for (const std::string& list : request.option_lists) {
         if (!parse_mount_options(list, actual, why).ok())
@@ -261,7 +262,8 @@ int run_remount(const MountRequest& request)
     // The rest of a user's options only the daemon knows.
     constexpr unsigned long kKernels = MS_RDONLY | MS_NOEXEC | MS_NOSUID | MS_NODEV;
     const bool asks_kernel = geteuid() == 0;
-    if (!asks_kernel && ((actual.kernel_flags ^ flags_before) & kKernels) != 0)
+    if (!asks_kernel &&
+        (((actual.kernel_flags ^ flags_before) & kKernels) != 0 || actual.options.read_only != was_read_only))
         return failed("only root may change what the kernel does of a mount (ro, rw, noexec, ...); unmount "
                       "it, and mount it with that");
     // The kernel's side is the stricter one while they differ.

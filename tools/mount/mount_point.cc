@@ -195,8 +195,9 @@ void tune_mount(const MountEntry& entry)
 
 Status remount_kernel(const MountRequest& request, std::string& why)
 {
+    const bool point_alone = (request.kernel_flags & MS_RDONLY) != 0 && !request.options.read_only;
     if (mount(request.source.c_str(), request.directory.c_str(), kMountType,
-              request.kernel_flags | MS_REMOUNT, nullptr) == 0)
+              request.kernel_flags | MS_REMOUNT | (point_alone ? MS_BIND : 0), nullptr) == 0)
         return {};
     const bool busy = errno == EBUSY;
     why = errno_line("remounting " + request.directory);

@@ -275,12 +275,13 @@ TEST_CASE("mount table: fields, escapes, optional fields, the topmost mount")
         "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
         "40 22 0:39 / /mnt/my\\040dir rw,nosuid - fuse.cowraid cowraid:my\\134pool rw,user_id=0\n"
         "41 40 0:41 / /mnt/my\\040dir ro shared:7 master:2 - tmpfs none rw\n"
+        "42 22 0:42 / /mnt/all ro - tmpfs none size=4k,ro\n"
         "garbage line\n";
     FILE* const file = fmemopen(const_cast<char*>(kText.data()), kText.size(), "r");
     REQUIRE(file != nullptr);
     const auto table = parse_mount_table(file);
     fclose(file);
-    REQUIRE(table.size() == 3);
+    REQUIRE(table.size() == 4);
     CHECK(table[0].device == "254:0");
     CHECK(table[0].type == "ext4");
     CHECK(table[1].directory == "/mnt/my dir");
@@ -288,6 +289,9 @@ TEST_CASE("mount table: fields, escapes, optional fields, the topmost mount")
     CHECK(table[1].flags == "rw,nosuid");
     CHECK(table[1].owner == "0");
     CHECK(table[2].owner.empty());
+    CHECK(table[2].flags == "ro");
+    CHECK_FALSE(table[2].read_only);
+    CHECK(table[3].read_only);
     const MountEntry* const top = mount_at(table, "/mnt/my dir");
     REQUIRE(top != nullptr);
     CHECK(top->type == "tmpfs");
