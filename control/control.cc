@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "control/control_frame.h"
 #include "control/control_path.h"
@@ -266,8 +267,12 @@ void ControlServer::hold(Client& client, const json_t* answer)
 
 void ControlServer::send(Client& client, const json_t* message)
 {
-    const FrameLimits limits{.bytes_max = kControlAnswerBytesMax,
-                             .milliseconds = options_.deadline_milliseconds};
+    send(client, message, options_.deadline_milliseconds);
+}
+
+void ControlServer::send(Client& client, const json_t* message, uint32_t milliseconds)
+{
+    const FrameLimits limits{.bytes_max = kControlAnswerBytesMax, .milliseconds = milliseconds};
     // A peer that does not take its answer finds out by itself.
     if (write_frame(client.fd.get(), json_print(message), limits).err() == Err::kTooBig)
         write_frame(client.fd.get(), json_print(make_error(Err::kTooBig, "the answer is too large").get()),
@@ -277,10 +282,13 @@ void ControlServer::send(Client& client, const json_t* message)
 
 void ControlServer::announce(const json_t* message)
 {
+    // One deadline for all: those that do not read hold up an unmount no longer than one.
+    const uint64_t end_ms = monotonic_ms() + options_.deadline_milliseconds;
     MutexLock lock(mutex_);
     for (const auto& client : clients_) {
+        const uint64_t now_ms = monotonic_ms();
         if (client->held.load())
-            send(*client, message);
+            send(*client, message, now_ms < end_ms ? static_cast<uint32_t>(end_ms - now_ms) : 1);
     }
 }
 

@@ -75,6 +75,7 @@ private:
     static void* client_main(void* client);
     bool serve_request(Client& client);
     void hold(Client& client, const json_t* answer);
+    void send(Client& client, const json_t* message, uint32_t milliseconds);
     void send(Client& client, const json_t* message);
 
     const ControlOptions options_;
