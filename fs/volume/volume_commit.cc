@@ -270,7 +270,10 @@ Status Volume::recover_rows(const MountOptions& options, ChecksumSink& sink, Rec
     PartialWriteOptions partial = options.partial_writes;
     if (options.manual_commit)
         partial.worker_count = 0;
-    return array_->start_partial_writes(*intent_log_, partial);
+    const Status started = array_->start_partial_writes(*intent_log_, partial);
+    if (!started.ok())
+        intent_log_.reset();
+    return started;
 }
 
 // A changed map without new trees.
