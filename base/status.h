@@ -37,6 +37,7 @@ namespace cowraid {
     X(kTooBig, E2BIG, "argument too large")                                                                  \
     X(kBusy, EBUSY, "busy")                                                                                  \
     X(kNoMemory, ENOMEM, "out of memory")                                                                    \
+    X(kNoThread, EAGAIN, "no thread could be started; raise the limit of processes (ulimit -u, pids.max)")   \
     X(kUnsupported, EOPNOTSUPP, "not supported")                                                             \
     X(kStale, ESTALE, "stale handle")                                                                        \
     X(kInterrupted, EINTR, "interrupted")                                                                    \

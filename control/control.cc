@@ -94,7 +94,7 @@ void remove_dead_control_sockets()
 struct ControlServer::Client {
     ControlServer* server;
     UniqueFd fd;
-    pthread_t thread{};
+    Thread thread;
     std::atomic<bool> held{false};
     std::atomic<bool> finished{false};
 };
@@ -113,13 +113,13 @@ Result<std::unique_ptr<ControlServer>> ControlServer::start(const ControlOptions
     if (!server->stop_event_.valid())
         return Err::kIo;
     ControlServer* const self = server.get();
-    server->acceptor_ = std::thread([self] { self->accept_loop(); });
+    CW_TRY(server->acceptor_.start([self] { self->accept_loop(); }));
     return server;
 }
 
 ControlServer::~ControlServer()
 {
-    if (!acceptor_.joinable())
+    if (!acceptor_.started())
         return;
     eventfd_write(stop_event_.get(), 1);
     acceptor_.join();
@@ -131,7 +131,7 @@ ControlServer::~ControlServer()
     for (const auto& client : clients)
         shutdown(client->fd.get(), SHUT_RDWR);
     for (const auto& client : clients)
-        pthread_join(client->thread, nullptr);
+        client->thread.join();
 }
 
 void ControlServer::accept_loop()
@@ -180,7 +180,7 @@ void ControlServer::admit(UniqueFd fd)
         send(*client, make_error(Err::kBusy, "too many clients of the control socket; try again").get());
         return;
     }
-    if (pthread_create(&client->thread, nullptr, client_main, client.get()) != 0) {
+    if (!client->thread.start(client_main, client.get()).ok()) {
         send(*client, make_error(Err::kBusy, "the daemon can make no more threads; try again").get());
         return;
     }
@@ -200,7 +200,7 @@ void ControlServer::drop_finished()
     std::erase_if(clients_, [](const std::unique_ptr<Client>& client) {
         if (!client->finished.load())
             return false;
-        pthread_join(client->thread, nullptr);
+        client->thread.join();
         return true;
     });
 }

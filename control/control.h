@@ -8,11 +8,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "base/mutex.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "base/unique_fd.h"
 #include "control/json.h"
 
@@ -82,7 +82,7 @@ private:
     ControlHandler& handler_;
     UniqueFd listener_;
     UniqueFd stop_event_;  // readable once the server stops
-    std::thread acceptor_;
+    Thread acceptor_;
     Mutex mutex_{LockRank::kSession};
     std::vector<std::unique_ptr<Client>> clients_ CW_GUARDED_BY(mutex_);
 };

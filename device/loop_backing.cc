@@ -9,12 +9,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include "base/unique_fd.h"
+#include "device/device_node.h"
 
 namespace cowraid {
 
@@ -45,11 +45,6 @@ std::vector<std::string> names_in(const std::string& folder)
     return names;
 }
 
-std::string sysfs_of(dev_t device)
-{
-    return "/sys/dev/block/" + std::to_string(major(device)) + ":" + std::to_string(minor(device));
-}
-
 uint64_t read_number(const std::string& path)
 {
     return strtoull(read_line(path).c_str(), nullptr, 10);
@@ -61,19 +56,6 @@ dev_t read_device(const std::string& path)
     unsigned parts[2] = {};
     return sscanf(read_line(path).c_str(), "%u:%u", &parts[0], &parts[1]) == 2 ? makedev(parts[0], parts[1])
                                                                                : 0;
-}
-
-// Where udev has its node; empty when nobody says.
-std::string block_device_path(dev_t device)
-{
-    char target[PATH_MAX];
-    const ssize_t bytes = readlink(sysfs_of(device).c_str(), target, sizeof target);
-    if (bytes <= 0)
-        return {};
-    std::string name(target, static_cast<size_t>(bytes));
-    name = name.substr(name.rfind('/') + 1);
-    std::replace(name.begin(), name.end(), '!', '/');
-    return "/dev/" + name;
 }
 
 // Bytes of a file, or of a block device where `inode` is 0.

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "device/ask_apart.h"
+#include "device/device_node.h"
 #include "device/loop_backing.h"
 
 namespace cowraid {
@@ -137,7 +138,7 @@ bool is_locked(int fd, const OpenOptions& options)
 int open_flags(const struct stat& info, const OpenOptions& options)
 {
     int flags = O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (options.read_only ? O_RDONLY : O_RDWR);
-    if (S_ISBLK(info.st_mode) && options.exclusive && !options.under_mount)
+    if (S_ISBLK(info.st_mode) && options.exclusive)
         flags |= O_EXCL;
     if (options.owner.has_value())
         flags |= O_NOFOLLOW;
@@ -254,11 +255,18 @@ Result<UniqueFd> open_member_fd(const std::string& path, const OpenOptions& opti
     if (stat(path.c_str(), &info) != 0)
         return explain_open_error(path, errno, why);
     CW_TRY(check_kind(path, info, why));
-    const int flags = open_flags(info, options);
-    UniqueFd fd(open_patiently(path, flags | O_DIRECT, options));
+    int flags = open_flags(info, options);
+    std::string place = path;
+    // Where that node is out of reach, a lock would not keep everybody out: then the mount does.
+    const UniqueFd node = options.under_mount ? shared_node_of(info.st_rdev) : UniqueFd();
+    if (node.valid()) {
+        flags &= ~O_EXCL;
+        place = "/proc/self/fd/" + std::to_string(node.get());
+    }
+    UniqueFd fd(open_patiently(place, flags | O_DIRECT, options));
     // A filesystem without direct I/O: synchronous writes still report their errors at the write.
     if (!fd.valid() && errno == EINVAL)
-        fd = UniqueFd(open(path.c_str(), flags | O_DSYNC));
+        fd = UniqueFd(open(place.c_str(), flags | O_DSYNC));
     if (!fd.valid())
         return explain_open_error(path, errno, why);
     CW_TRY(check_opened(path, fd.get(), options, info, why));

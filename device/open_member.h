@@ -21,7 +21,8 @@ struct OpenOptions {
     // and all its copies are closed. Switched off only by commands that look and do not touch.
     bool exclusive = true;
     // With `exclusive`, for a block device that the kernel holds for the superblock of a mount: only other
-    // programs of ours are kept out, by a lock that all who open exclusively take.
+    // programs of ours are kept out, by a lock on a node that all have in common (shared_node_of()). Where
+    // that is out of reach, kBusy.
     bool under_mount = false;
     // How long to wait for who has the member before it is called in use: a process that was killed gives its
     // devices back a moment after it is gone, because the kernel takes its rings apart in the background.

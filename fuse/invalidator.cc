@@ -5,14 +5,14 @@
 
 namespace cowraid {
 
-void Invalidator::start()
+Status Invalidator::start()
 {
-    thread_ = std::thread([this] { run(); });
+    return thread_.start([this] { run(); });
 }
 
 Invalidator::~Invalidator()
 {
-    if (!thread_.joinable())
+    if (!thread_.started())
         return;
     {
         MutexLock lock(mutex_);

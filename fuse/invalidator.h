@@ -14,9 +14,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <thread>
 
 #include "base/mutex.h"
+#include "base/thread.h"
 #include "fuse/turns.h"
 
 namespace cowraid {
@@ -39,7 +39,8 @@ public:
     Invalidator(const Invalidator&) = delete;
     Invalidator& operator=(const Invalidator&) = delete;
 
-    void start();
+    // kNoThread: there was no thread.
+    Status start();
     // Returns when everything submitted was done; requests must be served meanwhile. From then on nothing is
     // dropped any more, for a connection that is about to end.
     void finish();
@@ -61,7 +62,7 @@ private:
     const uint32_t write_count_max_;
     std::atomic<uint32_t> write_count_{0};
     std::array<std::atomic<uint32_t>, 1024> user_counts_{};  // by user, some of whom share one
-    std::thread thread_;
+    Thread thread_;
     Mutex mutex_{LockRank::kLeaf};
     CondVar changed_;
     Turns<std::unique_ptr<HeldAnswer>> answers_ CW_GUARDED_BY(mutex_);

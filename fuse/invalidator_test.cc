@@ -62,7 +62,7 @@ private:
 TEST_CASE("invalidator: drops before it answers, in order")
 {
     Invalidator invalidator(10);
-    invalidator.start();
+    REQUIRE(invalidator.start().ok());
     Story story;
     for (const char* const name : {"a", "b", "c"}) {
         invalidator.submit(0, std::make_unique<Told>(story, name));
@@ -83,7 +83,7 @@ TEST_CASE("invalidator: users take turns")
     for (const char* const name : {"a", "b", "c"})
         invalidator.submit(1000, std::make_unique<Told>(story, name));
     invalidator.submit(1001, std::make_unique<Told>(story, "d"));
-    invalidator.start();
+    REQUIRE(invalidator.start().ok());
     invalidator.finish();
     CHECK(story.lines() ==
           Lines{"drop a", "answer a", "drop d", "answer d", "drop b", "answer b", "drop c", "answer c"});

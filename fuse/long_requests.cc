@@ -18,15 +18,16 @@ constexpr uint64_t kSliceNs = 10'000'000;
 LongRequests::~LongRequests()
 {
     finish();
-    for (std::thread& thread : threads_)
+    for (Thread& thread : threads_)
         thread.join();
 }
 
-void LongRequests::start()
+Status LongRequests::start()
 {
     ending_ = false;
-    for (int i = 0; i < thread_count_; ++i)
-        threads_.emplace_back([this] { work(); });
+    for (Thread& thread : threads_)
+        CW_TRY(thread.start([this] { work(); }));
+    return {};
 }
 
 void LongRequests::finish()

@@ -13,12 +13,12 @@
 
 #include <atomic>
 #include <memory>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/mutex.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "fs/txn/long_change.h"
 #include "fuse/turns.h"
 
@@ -73,12 +73,13 @@ private:
 
 class LongRequests {
 public:
-    explicit LongRequests(int thread_count) : thread_count_(thread_count) { }
+    explicit LongRequests(size_t thread_count) : threads_(thread_count) { }
     ~LongRequests();
     LongRequests(const LongRequests&) = delete;
     LongRequests& operator=(const LongRequests&) = delete;
 
-    void start();
+    // Once. kNoThread: there were not enough threads.
+    Status start();
     // Returns when all that were handed over are answered, some of them early. From then on none is handed
     // over, and all end early.
     void finish();
@@ -92,8 +93,7 @@ private:
     bool run_slice(LongRequest& request);
     void work();
 
-    const int thread_count_;
-    std::vector<std::thread> threads_;
+    std::vector<Thread> threads_;
     Mutex mutex_{LockRank::kLeaf};
     CondVar changed_;
     Turns<std::unique_ptr<LongRequest>> requests_ CW_GUARDED_BY(mutex_);

@@ -15,11 +15,11 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/assert.h"
+#include "base/thread.h"
 #include "base/units.h"
 #include "fuse/translate_request.h"
 
@@ -115,10 +115,13 @@ int page_dropper_main()
 {
     close_range(kChannel + 1, ~0U, 0);
     std::atomic<bool> finished{false};
-    std::thread worker([&finished] {
+    Thread worker;
+    const Status started = worker.start([&finished] {
         carry_out_orders();
         finished.store(true);
     });
+    if (!started.ok())
+        return 1;
     // The daemon's end closes with its last thread.
     pollfd daemon{.fd = kChannel, .events = POLLRDHUP, .revents = 0};
     while (poll(&daemon, 1, -1) < 0 && errno == EINTR) { }

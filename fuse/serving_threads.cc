@@ -86,15 +86,14 @@ ServingThreads::~ServingThreads()
     sem_destroy(&work_for_watch_);
 }
 
-void ServingThreads::start()
+Status ServingThreads::start()
 {
-    if (has_reserve_)
-        watch_ = std::thread([this] { watch(); });
+    return has_reserve_ ? watch_.start([this] { watch(); }) : Status();
 }
 
 void ServingThreads::finish()
 {
-    if (!watch_.joinable())
+    if (!watch_.started())
         return;
     ending_ = true;
     sem_post(&work_for_watch_);

@@ -14,9 +14,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <thread>
 
 #include "base/mutex.h"
+#include "base/thread.h"
 
 namespace cowraid {
 
@@ -64,8 +64,9 @@ public:
     ServingThreads(const ServingThreads&) = delete;
     ServingThreads& operator=(const ServingThreads&) = delete;
 
-    // Starts and ends the watch. Requires that start() runs before any request is read.
-    void start();
+    // Starts and ends the watch. kNoThread: there was no thread. Requires that start() runs before any
+    // request is read.
+    Status start();
     void finish();
     // The calling thread is about to read a request: waits for as long as it is in reserve. A point of
     // cancellation. No locks are held.
@@ -97,7 +98,7 @@ private:
     std::atomic<uint64_t> taken_{0}, preempted_{0};
     std::atomic<bool> watched_{false};
     std::atomic<bool> ending_{false};
-    std::thread watch_;
+    Thread watch_;
 };
 
 }  // namespace cowraid

@@ -112,7 +112,7 @@ public:
         REQUIRE(pipe2(fds, O_CLOEXEC) == 0);
         requests_ = UniqueFd(fds[0]);
         in_ = UniqueFd(fds[1]);
-        serving_.start();
+        REQUIRE(serving_.start().ok());
         for (uint32_t i = 0; i < kMost; ++i)
             threads_.emplace_back([this] { serve(); });
     }
@@ -174,7 +174,7 @@ private:
 TEST_CASE("threads that serve: those that were not needed yet count as if they looked")
 {
     ServingThreads serving(kLeast, kMost);
-    serving.start();
+    REQUIRE(serving.start().ok());
     for (uint32_t started = 1; started <= kLeast; ++started) {
         // Each is at a request from now on.
         std::thread([&] {

@@ -137,6 +137,15 @@ void Session::disconnect()
     frontend_->unmounting = UniqueFd();
 }
 
+Status Session::start_threads()
+{
+    CW_TRY(frontend_->serving_threads.start());
+    CW_TRY(frontend_->invalidator.start());
+    CW_TRY(frontend_->range_invalidator.start());
+    CW_TRY(frontend_->long_requests.start());
+    return frontend_->waiting_requests.start();
+}
+
 Status Session::serve(UniqueFd fuse_fd)
 {
     fuse_session* const session = frontend_->session;
@@ -154,11 +163,6 @@ Status Session::serve(UniqueFd fuse_fd)
     fuse_loop_cfg_set_idle_threads(config, options_.max_threads);
     serving_thread_.store(pthread_self());
     serving_.store(true);
-    frontend_->serving_threads.start();
-    frontend_->invalidator.start();
-    frontend_->range_invalidator.start();
-    frontend_->long_requests.start();
-    frontend_->waiting_requests.start();
     const int result = fuse_session_loop_mt(session, config);
     serving_.store(false);
     frontend_->long_requests.finish();

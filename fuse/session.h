@@ -31,6 +31,8 @@ public:
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 
+    // What works beside those that serve. Once, before serve(); kNoThread: there were not enough threads.
+    Status start_threads();
     // Serves the connection `fuse_fd` (an opened and mounted /dev/fuse) until it is unmounted or stop() is
     // called. Once. kIo when the connection cannot be served.
     Status serve(UniqueFd fuse_fd);

@@ -20,12 +20,12 @@ bool same_origin(const WriteOrigin& a, const WriteOrigin& b)
 
 }  // namespace
 
-Plug::Plug(PartialWrites& partial, const PartialWriteOptions& options)
-    : partial_(partial), enabled_(options.plug)
+Status Plug::start(uint32_t worker_count)
 {
-    workers_.resize(options.worker_count);
-    for (pthread_t& worker : workers_)
-        CW_ASSERT(pthread_create(&worker, nullptr, worker_main, this) == 0);
+    workers_ = std::vector<Thread>(worker_count);
+    for (Thread& worker : workers_)
+        CW_TRY(worker.start(worker_main, this));
+    return {};
 }
 
 Plug::~Plug()
@@ -35,8 +35,8 @@ Plug::~Plug()
         stopping_ = true;
         worker_wake_.notify_all();
     }
-    for (const pthread_t worker : workers_)
-        pthread_join(worker, nullptr);
+    for (Thread& worker : workers_)
+        worker.join();
     for (Shard& shard : shards_) {
         MutexLock lock(shard.mutex);
         CW_ASSERT(shard.pending.empty() && shard.busy.empty());

@@ -3,8 +3,6 @@
 // written together. Private to raid56/.
 #pragma once
 
-#include <pthread.h>
-
 #include <array>
 #include <atomic>
 #include <map>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/thread.h"
 #include "raid56/array.h"
 #include "raid56/stripe_lock.h"
 
@@ -46,11 +45,13 @@ struct PendingStripe {
 // batch: the lock of a stripe is handed on together with everything that queued up. Thread-safe.
 class Plug {
 public:
-    Plug(PartialWrites& partial, const PartialWriteOptions& options);
+    Plug(PartialWrites& partial, bool enabled) : partial_(partial), enabled_(enabled) { }
     ~Plug();  // everything must have been waited for
     Plug(const Plug&) = delete;
     Plug& operator=(const Plug&) = delete;
 
+    // Before anything is submitted; kNoThread: there were not enough threads.
+    Status start(uint32_t worker_count);
     void set_enabled(bool enabled) { enabled_.store(enabled, std::memory_order_relaxed); }
     // Array::submit() and wait().
     void submit(WriteRequest& request);
@@ -108,7 +109,7 @@ private:
     CondVar worker_wake_;
     bool work_waits_ CW_GUARDED_BY(worker_mutex_) = false;
     bool stopping_ CW_GUARDED_BY(worker_mutex_) = false;
-    std::vector<pthread_t> workers_;
+    std::vector<Thread> workers_;
 };
 
 }  // namespace cowraid

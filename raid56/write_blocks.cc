@@ -34,7 +34,7 @@ PartialWrites::PartialWrites(ArrayState& array_state, IntentLog& intent_log,
       rmw_level(chosen.rmw_level),
       stripe_io_bytes(chosen.stripe_io_bytes),
       options(chosen),
-      plug(*this, chosen)
+      plug(*this, chosen.plug)
 {
 }
 
@@ -53,7 +53,9 @@ Status Array::start_partial_writes(IntentLog& log, const PartialWriteOptions& op
 {
     CW_ASSERT(!state_->partial);
     CW_TRY(check_options(options));
-    state_->partial.set(std::make_unique<PartialWrites>(*state_, log, options));
+    auto partial = std::make_unique<PartialWrites>(*state_, log, options);
+    CW_TRY(partial->plug.start(options.worker_count));
+    state_->partial.set(std::move(partial));
     return {};
 }
 

@@ -447,8 +447,27 @@ void* Background::copy_main(void* self)
     return nullptr;
 }
 
-void Background::start()
+Status Background::start_threads()
 {
+    CW_TRY(commit_thread_.start(commit_main, this));
+    CW_TRY(removal_thread_.start(removal_main, this));
+    CW_TRY(discard_thread_.start(discard_main, this));
+    for (Thread& thread : scrub_threads_)
+        CW_TRY(thread.start(scrub_main, this));
+    for (Thread& thread : catch_up_threads_)
+        CW_TRY(thread.start(catch_up_main, this));
+    CW_TRY(health_thread_.start(health_main, this));
+    CW_TRY(replace_thread_.start(replace_main, this));
+    return copy_thread_.start(copy_main, this);
+}
+
+Status Background::start()
+{
+    running_ = true;
+    {
+        MutexLock lock(stop_mutex_);
+        stopping_ = false;
+    }
     committer_.writing_since_ms = monotonic_ms();
     committer_.names.removals.start();
     committer_.discards.allow();
@@ -456,24 +475,13 @@ void Background::start()
     committer_.catch_up.allow();
     committer_.replace.allow();
     committer_.store.volume.members().stop_waiting(false);
-    CW_ASSERT(pthread_create(&commit_thread_, nullptr, commit_main, this) == 0);
-    CW_ASSERT(pthread_create(&removal_thread_, nullptr, removal_main, this) == 0);
-    CW_ASSERT(pthread_create(&discard_thread_, nullptr, discard_main, this) == 0);
-    for (pthread_t& thread : scrub_threads_)
-        CW_ASSERT(pthread_create(&thread, nullptr, scrub_main, this) == 0);
     // Members that were away, or failed, are there again: as soon as it is mounted.
     committer_.catch_up.cancel().ignore();  // from before a remount
     committer_.catch_up.start({}).ignore();  // mostly there is nothing
-    for (pthread_t& thread : catch_up_threads_)
-        CW_ASSERT(pthread_create(&thread, nullptr, catch_up_main, this) == 0);
-    {
-        MutexLock lock(stop_mutex_);
-        stopping_ = false;
-    }
-    CW_ASSERT(pthread_create(&health_thread_, nullptr, health_main, this) == 0);
-    CW_ASSERT(pthread_create(&replace_thread_, nullptr, replace_main, this) == 0);
-    CW_ASSERT(pthread_create(&copy_thread_, nullptr, copy_main, this) == 0);
-    running_ = true;
+    const Status started = start_threads();
+    if (!started.ok())
+        stop();
+    return started;
 }
 
 void Background::stop()
@@ -486,24 +494,26 @@ void Background::stop()
         stopping_ = true;
         stop_.notify_all();
     }
-    pthread_join(health_thread_, nullptr);
+    health_thread_.join();
     committer_.scrub.stop();
     committer_.catch_up.stop();
     committer_.replace.stop();
     committer_.store.volume.members().stop_waiting(true);  // their steps end
-    pthread_join(replace_thread_, nullptr);
-    pthread_join(copy_thread_, nullptr);
-    for (const pthread_t thread : catch_up_threads_)
-        pthread_join(thread, nullptr);
-    for (const pthread_t thread : scrub_threads_)
-        pthread_join(thread, nullptr);
+    replace_thread_.join();
+    copy_thread_.join();
+    for (Thread& thread : catch_up_threads_)
+        thread.join();
+    for (Thread& thread : scrub_threads_)
+        thread.join();
     committer_.names.removals.stop();
-    pthread_join(removal_thread_, nullptr);
+    removal_thread_.join();
     committer_.discards.stop();
-    pthread_join(discard_thread_, nullptr);
+    discard_thread_.join();
     committer_.store.commits.request_stop();
-    pthread_join(commit_thread_, nullptr);
-    committer_.store.volume.commit_thread().end();
+    if (commit_thread_.started()) {
+        commit_thread_.join();
+        committer_.store.volume.commit_thread().end();
+    }
     committer_.discards.finish();
 }
 

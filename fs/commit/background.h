@@ -3,11 +3,10 @@
 // and catch members up, and one looks after members that fail.
 #pragma once
 
-#include <pthread.h>
-
 #include <array>
 
 #include "base/mutex.h"
+#include "base/thread.h"
 
 namespace cowraid {
 
@@ -20,11 +19,13 @@ public:
     Background(const Background&) = delete;
     Background& operator=(const Background&) = delete;
 
-    void start();
+    // kNoThread: there were not enough threads, and none is left.
+    Status start();
     // Ends the threads; what is queued stays for the next mount. Idempotent.
     void stop();
 
 private:
+    Status start_threads();
     static void* commit_main(void* self);
     static void* removal_main(void* self);
     static void* discard_main(void* self);
@@ -35,14 +36,13 @@ private:
     static void* copy_main(void* self);
 
     Committer& committer_;
-    pthread_t commit_thread_{};
-    pthread_t removal_thread_{}, discard_thread_{};
-    std::array<pthread_t, 2> scrub_threads_{}, catch_up_threads_{};  // one reads while the other verifies
-    pthread_t health_thread_{};
+    Thread commit_thread_, removal_thread_, discard_thread_;
+    std::array<Thread, 2> scrub_threads_, catch_up_threads_;  // one reads while the other verifies
+    Thread health_thread_;
     Mutex stop_mutex_{LockRank::kLeaf};
     CondVar stop_;
     bool stopping_ CW_GUARDED_BY(stop_mutex_) = false;
-    pthread_t replace_thread_{}, copy_thread_{};  // the second one only copies
+    Thread replace_thread_, copy_thread_;  // the second one only copies
     bool running_ = false;
 };
 

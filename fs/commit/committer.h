@@ -39,6 +39,8 @@ struct Committer final : public CommitDriver, public FlushHost {
     Status fsync(InodeNumber inode, SyncWhat what);
     // ro -> rw and back. rw -> ro commits first. `why`: one line for the user. Thread-safe.
     Status remount(bool read_only, std::string& why);
+    // Of a volume that was writing: what is acknowledged is committed, and everything is at rest.
+    Status stop_writing();
 
     // Where everything would lie on a device of that size as one member more, after `others` that are added
     // before. kInvalid: it cannot be one. Errors and `why` as for add_member().

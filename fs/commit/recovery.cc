@@ -70,6 +70,8 @@ Status recover_rows(Recovery& recovery)
     RecoverySink sink(*store.timeline.open(), store.allocator);
     const Status status = store.volume.recover_rows(store.options, sink, recovery.counts);
     recovery.committer.recovered_rows += recovery.counts.rows;
+    if (status.err() == Err::kNoThread)
+        recovery.why = err_text(status.err());
     // Reached by forgery only.
     if (status.err() == Err::kRange)
         recovery.why =
@@ -237,9 +239,12 @@ Status Committer::start_writing(std::string& why)
     store.service.become(ServiceState::Kind::kWriting);
     return_empty_groups(*this);
     cleaner.reserve_for_marked();
-    if (!store.options.manual_commit)
-        background.start();
-    return {};
+    const Status started = store.options.manual_commit ? Status() : background.start();
+    if (!started.ok()) {
+        why = err_text(started.err());
+        stop_writing().ignore();  // after an error the logs hold what is lacking
+    }
+    return started;
 }
 
 Status Committer::start(std::string& why)

@@ -5,6 +5,23 @@
 
 namespace cowraid {
 
+Status Committer::stop_writing()
+{
+    {
+        WriteLock gate(store.gate);
+        store.service.become(ServiceState::Kind::kReading);
+    }
+    background.stop();
+    const Status last = commit();
+    store.commits.suspend(Err::kReadOnly);
+    store.ledger.answer_all();
+    CW_TRY(last);
+    CW_TRY(commit_clean());
+    store.volume.array().set_read_only(true);
+    store.volume.members().set_recorded(false);
+    return {};
+}
+
 Status Committer::remount(bool read_only, std::string& why)
 {
     MutexLock remount(remount_mutex);
@@ -19,19 +36,7 @@ Status Committer::remount(bool read_only, std::string& why)
         return {};
     if (read_only) {
         CW_TRY(sync());
-        {
-            WriteLock gate(store.gate);
-            store.service.become(ServiceState::Kind::kReading);
-        }
-        background.stop();
-        const Status last = commit();
-        store.commits.suspend(Err::kReadOnly);
-        store.ledger.answer_all();
-        CW_TRY(last);
-        CW_TRY(commit_clean());
-        store.volume.array().set_read_only(true);
-        store.volume.members().set_recorded(false);
-        return {};
+        return stop_writing();
     }
     if (store.volume.read_only_advised()) {
         why = store.volume.read_only_reason().text + "; " + store.volume.read_only_reason().step;

@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 
+#include "base/thread.h"
 #include "fs/make_volume.h"
 #include "tests/support/names_volume.h"
 
@@ -278,4 +279,60 @@ TEST_CASE("remount: what comes together is carried out one after the other")
     const InodeNumber file = make_file(fs, kRoot, "file");
     CHECK(write_text(fs, file, "text"));
     CHECK(fs.committer.sync().ok());
+}
+
+TEST_CASE("threads that are refused: the mount fails, a volume that is read-only stays so")
+{
+    Mirror mirror;
+    mirror.open({});
+    const InodeNumber file = make_file(*mirror.fs, kRoot, "file");
+    CHECK(write_text(*mirror.fs, file, "text"));
+    REQUIRE(mirror.fs->close().ok());
+    const auto is_whole = [&] {
+        std::array<std::byte, 4> got;
+        CHECK(mirror.fs->files.read(file, 0, got).ok());
+        CHECK(text_of(got) == "text");
+    };
+    const char* const refused = err_text(Err::kNoThread);
+    uint32_t threads = 0;
+    for (bool opened = false; !opened; ++threads) {
+        CAPTURE(threads);
+        std::string why;
+        mirror.fs.reset();
+        auto assembly = assemble(mirror.views(), why);
+        REQUIRE(assembly.ok());
+        limit_threads(threads);
+        auto filesystem = Filesystem::open(assembly.take(), {}, why);
+        limit_threads(kThreadsUnlimited);
+        opened = filesystem.ok();
+        CHECK(filesystem.err() == (opened ? Err::kOk : Err::kNoThread));
+        CHECK(why == (opened ? "" : refused));
+        if (opened)
+            mirror.fs = filesystem.take();
+    }
+    CHECK(threads > 10);
+    is_whole();
+    REQUIRE(mirror.fs->close().ok());
+    MountOptions reading;
+    reading.read_only = true;
+    mirror.fs.reset();
+    mirror.open(reading);
+    Filesystem& fs = *mirror.fs;
+    uint32_t failures = 0;
+    for (bool writes = false; !writes; ++failures) {
+        CAPTURE(failures);
+        std::string why;
+        limit_threads(failures);
+        writes = fs.committer.remount(false, why).ok();
+        limit_threads(kThreadsUnlimited);
+        CHECK(why == (writes ? "" : refused));
+        CHECK(fs.store.service.read_only() != writes);
+        CHECK_FALSE(fs.store.service.failed());
+        CHECK(write_text(fs, file, "text") == writes);
+        is_whole();
+    }
+    CHECK(failures > 8);
+    CHECK(write_text(fs, make_file(fs, kRoot, "more"), "text"));
+    CHECK(fs.committer.sync().ok());
+    REQUIRE(fs.close().ok());
 }

@@ -103,8 +103,8 @@ FrameWorkers::~FrameWorkers()
         stopped_ = true;
     }
     wake_.notify_all();
-    for (const pthread_t thread : threads_)
-        pthread_join(thread, nullptr);
+    for (Thread& thread : threads_)
+        thread.join();
 }
 
 void FrameWorkers::start(std::span<Frame* const> frames, CompressionChoice choice)
@@ -119,10 +119,9 @@ void FrameWorkers::start(std::span<Frame* const> frames, CompressionChoice choic
         left_ = frames.size();
     }
     while (threads_.size() < thread_count_ && !no_more_threads_) {
-        pthread_t thread;
-        no_more_threads_ = pthread_create(&thread, nullptr, thread_main, this) != 0;
-        if (!no_more_threads_)
-            threads_.push_back(thread);
+        no_more_threads_ = !threads_.emplace_back().start(thread_main, this).ok();
+        if (no_more_threads_)
+            threads_.pop_back();
     }
     wake_.notify_all();
 }

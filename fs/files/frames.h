@@ -4,16 +4,16 @@
 // become a hole. That of a small file may be kept in its item, and takes no blocks.
 #pragma once
 
-#include <pthread.h>
-
 #include <array>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "base/buffer.h"
 #include "base/mutex.h"
+#include "base/thread.h"
 #include "base/zstd_frame.h"
 #include "format/extent_codec.h"
 #include "fs/files/inode.h"
@@ -94,7 +94,7 @@ private:
 
     const size_t thread_count_;
     std::unique_ptr<Scratch> own_;  // of the caller of finish()
-    std::vector<pthread_t> threads_;
+    std::list<Thread> threads_;
     bool no_more_threads_ = false;  // the system gave none
     Mutex mutex_{LockRank::kLeaf};
     CondVar wake_, done_;

@@ -267,11 +267,13 @@ Status Volume::recover_rows(const MountOptions& options, ChecksumSink& sink, Rec
         CW_TRY(flush());
     if (intent_log_)
         return {};
-    intent_log_.set(std::make_unique<IntentLog>(members_, committed_, next_sequence));
+    auto log = std::make_unique<IntentLog>(members_, committed_, next_sequence);
     PartialWriteOptions partial = options.partial_writes;
     if (options.manual_commit)
         partial.worker_count = 0;
-    return array_->start_partial_writes(*intent_log_, partial);
+    CW_TRY(array_->start_partial_writes(*log, partial));
+    intent_log_.set(std::move(log));
+    return {};
 }
 
 // A changed map without new trees.

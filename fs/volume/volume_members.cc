@@ -383,7 +383,10 @@ void Volume::settle_members(const std::vector<MemberId>& before)
         std::erase(away_, id);
         if (id != std::exchange(successor_, {})) {
             const std::string name = members_.name(id);
-            BlockDevice* const device = members_.device(id);
+            // One taken offline by order can be written. One that failed may hang, and commits with it.
+            BlockDevice* device = members_.device(id);
+            if (device == nullptr && !members_.failed(id))
+                device = members_.idle_device(id);
             members_.remove(id);
             // So that nobody takes it for a member.
             const bool erased = device != nullptr && erase_rings(*device).ok();

@@ -171,6 +171,30 @@ TEST_CASE("members: one that is missing is removed, and the volume is whole agai
     }
 }
 
+TEST_CASE("members: one that was taken offline is removed, and erased where it can be written")
+{
+    for (const bool reachable : {true, false}) {
+        CAPTURE(reachable);
+        SimVolume volume(kRaid5);
+        make_and_mount(volume);
+        Prng prng(seed());
+        const Contents contents = fill(volume.fs(), prng, 5 * kMiB);
+        std::string why;
+        REQUIRE_MESSAGE(volume.fs().committer.offline_member({3}, why).ok(), why);
+        CHECK_FALSE(is_blank(volume, 2));
+        if (!reachable)
+            volume.cable(2).add_rule({.kinds = kFaultWrites});
+        remove(volume.fs(), {3});
+        CHECK(is_blank(volume, 2) == reachable);
+        CHECK(member_ids(volume.fs()) == std::vector<uint32_t>{1, 2, 4});
+        require_contents(volume.fs(), contents);
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume, {2});
+        mount(volume, manual_options(), {2});
+        require_contents(volume.fs(), contents);
+    }
+}
+
 TEST_CASE("members: killed or cut off at any time, a removal goes on by itself")
 {
     Prng prng(seed());

@@ -4,7 +4,11 @@
 import json
 import os
 import shutil
+import stat
 import time
+from pathlib import Path
+
+import pytest
 
 from conftest import Volume, random_content, run, tool, wait_for
 
@@ -103,3 +107,57 @@ def test_a_copy_of_a_member_in_service_is_known(make_volume):
         volume.unmount()
     finally:
         run("losetup", "-d", loop)
+
+
+def other_nodes(volume):
+    """Of the same devices, as a container or a chroot has them that makes its own."""
+    folder = volume.folder / "dev"
+    folder.mkdir()
+    nodes = []
+    for loop in volume.loops:
+        number = os.stat(loop).st_rdev
+        nodes.append(str(folder / Path(loop).name))
+        os.mknod(nodes[-1], 0o600 | stat.S_IFBLK, number)
+    return nodes
+
+
+@pytest.mark.parametrize("member_count", [1, 3])
+def test_another_node_of_a_device_in_use_is_refused(make_volume, member_count):
+    """Also where the mount that the kernel holds the device for is dead, beside the one that uses it."""
+    profiles = {1: {"data": "single", "metadata": "single"}, 3: {"data": "raid5", "metadata": "raid1"}}
+    volume = make_volume(member_count=member_count, member_mib=128, **profiles[member_count])
+    volume.make()
+    nodes = other_nodes(volume)
+    content = random_content(10 << 20)
+    elsewhere = {**os.environ, "COWRAID_RUN_DIR": str(volume.folder / "elsewhere")}
+    second = volume.folder / "second"
+    second.mkdir()
+    in_use = "is in use: mounted, held by another program"
+
+    def both_are_refused(devices):
+        assert f"{devices[0]} {in_use}" in refused("mkfs.cowraid", "-f", devices[0])
+        said = refused("mount.cowraid", *devices, second, environment=elsewhere)
+        assert said.count("\n") == 1 and f" {in_use}" in said
+        assert not os.path.ismount(second)
+
+    volume.mount()
+    (volume.mount_point / "data").write_bytes(content)
+    both_are_refused(nodes)
+    assert in_use in refused("cowraid", "check", *nodes, environment=elsewhere)
+    for node in nodes[1:]:
+        assert f"{node} {in_use}" in refused("mkfs.cowraid", "-f", node)
+    volume.unmount()
+    volume.mount(nodes)
+    assert (volume.mount_point / "data").read_bytes() == content
+    both_are_refused(volume.loops)
+    with open(volume.mount_point / "data", "rb"):
+        volume.kill()
+        volume.mount(nodes)
+        assert (volume.mount_point / "data").read_bytes() == content
+        both_are_refused(volume.loops)
+        volume.unmount()
+    volume.mount()
+    assert (volume.mount_point / "data").read_bytes() == content
+    volume.unmount()
+    volume.check()
+    tool("mkfs.cowraid", "-q", "-f", *nodes)

@@ -9,9 +9,9 @@ constexpr uint64_t kLookMilliseconds = 1000;
 
 }  // namespace
 
-EventWatch::EventWatch(VolumeControl& commands) : commands_(commands)
+Status EventWatch::start()
 {
-    thread_ = std::thread([this] { run(); });
+    return thread_.start([this] { run(); });
 }
 
 EventWatch::~EventWatch()

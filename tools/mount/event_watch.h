@@ -2,9 +2,8 @@
 // The thread that looks every second what happened to the volume.
 #pragma once
 
-#include <thread>
-
 #include "base/mutex.h"
+#include "base/thread.h"
 #include "tools/mount/daemon_commands.h"
 
 namespace cowraid {
@@ -12,7 +11,9 @@ namespace cowraid {
 class EventWatch {
 public:
     // `commands` must outlive the object.
-    explicit EventWatch(VolumeControl& commands);
+    explicit EventWatch(VolumeControl& commands) : commands_(commands) { }
+    // Once. kNoThread: there was no thread.
+    Status start();
     // Looks a last time.
     ~EventWatch();
     EventWatch(const EventWatch&) = delete;
@@ -25,7 +26,7 @@ private:
     Mutex mutex_{LockRank::kLeaf};
     CondVar changed_;
     bool stopping_ CW_GUARDED_BY(mutex_) = false;
-    std::thread thread_;  // last: it uses everything above
+    Thread thread_;  // last: it uses everything above
 };
 
 }  // namespace cowraid

@@ -257,6 +257,8 @@ bool VolumeServer::open()
     if (!session.ok())
         return fail("libfuse refused to start");
     session_ = session.take();
+    if (const Status status = session_->start_threads(); !status.ok())
+        return fail(err_text(status.err()));
     return send_opened(info, notes);
 }
 
@@ -303,6 +305,7 @@ bool VolumeServer::serve()
     device_ = message->text;
     commands_->set_device(device_);
     events_ = std::make_unique<EventWatch>(*commands_);
+    watch_ = std::make_unique<SignalWatch>();
     if (!request_.foreground) {
         log_leave_stderr();
         redirect_to_null({STDERR_FILENO});
@@ -311,8 +314,16 @@ bool VolumeServer::serve()
                 request_.directory.c_str(), request_.options.read_only ? " read-only" : "",
                 condition_.c_str());
     served_ = true;
-    watch_ = std::make_unique<SignalWatch>(
-        [](void* self, int number) { static_cast<VolumeServer*>(self)->on_signal(number); }, this);
+    const auto on_signal = [](void* self, int number) {
+        static_cast<VolumeServer*>(self)->on_signal(number);
+    };
+    Status status = events_->start();
+    if (status.ok())
+        status = watch_->start(on_signal, this);
+    if (!status.ok()) {
+        CW_LOG_ERROR("%s", err_text(status.err()));
+        return false;
+    }
     return session_->serve(std::move(message->fd)).ok();
 }
 

@@ -36,13 +36,17 @@ void block_watched_signals()
     pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
-SignalWatch::SignalWatch(Handler handler, void* context)
+SignalWatch::SignalWatch()
 {
     const sigset_t set = watched_signals();
     signals_ = UniqueFd(signalfd(-1, &set, SFD_CLOEXEC));
     stop_event_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
     CW_ASSERT(signals_.valid() && stop_event_.valid());
-    thread_ = std::thread([this, handler, context] { run(handler, context); });
+}
+
+Status SignalWatch::start(Handler handler, void* context)
+{
+    return thread_.start([this, handler, context] { run(handler, context); });
 }
 
 SignalWatch::~SignalWatch()

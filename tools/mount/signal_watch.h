@@ -2,8 +2,7 @@
 // SIGTERM and SIGINT as calls on a thread of their own.
 #pragma once
 
-#include <thread>
-
+#include "base/thread.h"
 #include "base/unique_fd.h"
 
 namespace cowraid {
@@ -15,8 +14,10 @@ class SignalWatch {
 public:
     using Handler = void (*)(void* context, int number);
 
-    // Calls `handler` for the first watched signal, on its own thread; later ones are swallowed.
-    SignalWatch(Handler handler, void* context);
+    SignalWatch();
+    // Calls `handler` for the first watched signal, on its own thread; later ones are swallowed. kNoThread:
+    // there was no thread.
+    Status start(Handler handler, void* context);
     // Waits for a running handler.
     ~SignalWatch();
     SignalWatch(const SignalWatch&) = delete;
@@ -27,7 +28,7 @@ private:
 
     UniqueFd signals_;
     UniqueFd stop_event_;
-    std::thread thread_;
+    Thread thread_;
 };
 
 }  // namespace cowraid
