@@ -252,6 +252,7 @@ bool SpaceGroup::sparse_units(uint32_t unit_blocks, uint32_t most, uint64_t unit
 Status SpaceGroup::ensure_loaded(SpaceSource& source, BitmapMemory& memory, BitmapLoad load)
 {
     GroupUsage expected;
+    LoadState before = LoadState::kUnloaded;
     {
         MutexLock lock(mutex_);
         while (load_state_ == LoadState::kChanging)
@@ -260,19 +261,28 @@ Status SpaceGroup::ensure_loaded(SpaceSource& source, BitmapMemory& memory, Bitm
             return {};
         if (load_state_ == LoadState::kCorrupt)
             return Err::kCorrupt;
-        load_state_ = LoadState::kChanging;
+        before = std::exchange(load_state_, LoadState::kChanging);
         expected = recorded_;
     }
-    Result<Loaded> loaded = memory.make_room(loaded_bytes(), load) ? read_windows(source, expected)
-                                                                   : Result<Loaded>(Err::kNoMemory);
+    const BitmapRoom room = memory.make_room(loaded_bytes(), load);
+    Result<Loaded> loaded =
+        room == BitmapRoom::kCounted ? read_windows(source, expected) : Result<Loaded>(Err::kNoMemory);
     if (loaded.ok()) {
         install(std::move(*loaded));
         return {};
     }
-    CW_LOG_ERROR("block group %llu: its free space cannot be read: %s",
-                 static_cast<unsigned long long>(address_.value), err_text(loaded.err()));
+    if (room == BitmapRoom::kTooLarge)
+        CW_LOG_ERROR(
+            "block group %llu: its free space takes %llu MiB of memory; mount with a mem= of 8 times that",
+            static_cast<unsigned long long>(address_.value),
+            static_cast<unsigned long long>(divide_up(loaded_bytes(), kMiB)));
+    else if (room == BitmapRoom::kCounted)
+        CW_LOG_ERROR("block group %llu: its free space cannot be read: %s",
+                     static_cast<unsigned long long>(address_.value), err_text(loaded.err()));
     MutexLock lock(mutex_);
-    load_state_ = loaded.err() == Err::kCorrupt ? LoadState::kCorrupt : LoadState::kUnreadable;
+    load_state_ = room == BitmapRoom::kNotNow     ? before
+                  : loaded.err() == Err::kCorrupt ? LoadState::kCorrupt
+                                                  : LoadState::kUnreadable;
     publish();
     loaded_changed_.notify_all();
     return loaded.err();
@@ -357,7 +367,7 @@ uint64_t SpaceGroup::evict()
     bool gone = false;
     {
         MutexLock lock(mutex_);
-        if (load_state_ == LoadState::kLoaded && clean()) {
+        if (load_state_ == LoadState::kLoaded && clean() && kept_.load() == 0) {
             load_state_ = LoadState::kChanging;
             space_.reset();
             gone = true;
