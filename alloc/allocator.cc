@@ -589,7 +589,8 @@ Status Allocator::pinned_in(const BlockRun& run, std::vector<BlockRun>& out)
 {
     const Ref<SpaceGroup> group = impl_->find(run.address);
     const auto find = [&](const BlockRange& within, std::vector<BlockRange>& ranges) {
-        return group->pinned_blocks(within, ranges);
+        group->pinned_blocks(within, ranges);
+        return true;
     };
     return find_in(group, run, find, out);
 }

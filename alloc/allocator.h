@@ -213,7 +213,7 @@ public:
     // long as nobody frees or allocates.
     Status live_in(const BlockRun& run, std::vector<BlockRun>& out);
     // The same for blocks that were freed and may not be allocated yet, since a reader needs them or the
-    // commit is to come. A group that is not in memory has none.
+    // commit is to come; also of a group that is not in memory.
     Status pinned_in(const BlockRun& run, std::vector<BlockRun>& out);
     // Whether the recorded or open state uses the block; for check and repair. Loads the group.
     // kInvalid: not a data address of any group.

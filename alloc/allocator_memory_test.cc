@@ -133,6 +133,33 @@ TEST_CASE("the usual largest group has its bitmaps in memory whatever the limit 
     CHECK(f.allocator.numbers(kGroupData).free_row_blocks > 2 * 238 * 16384 * 15);
 }
 
+TEST_CASE("what was freed in a group that is not in memory is pinned")
+{
+    SpaceFixture f;
+    f.add(kFirst, ProfileId::kRaid5, 2, 64 * kKiB, 8);
+    f.take(32, kOne);
+    f.commit(kOne, {1});
+    CHECK(f.allocator.evict_idle(0) == 0);
+    REQUIRE(f.allocator.free_blocks(kFirst + 8 * kBlockBytes, 3, kTwo).ok());
+    REQUIRE(f.allocator.free_blocks(kFirst + 2 * kBlockBytes, 2, kTwo).ok());
+    REQUIRE(f.allocator.free_blocks(kFirst + 4 * kBlockBytes, 1, kThree).ok());
+    std::vector<BlockRun> runs;
+    CHECK(f.allocator.live_in({kFirst, 16}, runs) == Err::kBusy);
+    const auto check_pinned = [&] {
+        runs.clear();
+        CHECK(f.allocator.pinned_in({kFirst + 3 * kBlockBytes, 7}, runs).ok());
+        REQUIRE(runs.size() == 2);
+        CHECK((runs[0].address == kFirst + 3 * kBlockBytes && runs[0].block_count == 2));
+        CHECK((runs[1].address == kFirst + 8 * kBlockBytes && runs[1].block_count == 2));
+    };
+    const uint64_t loads = f.disk.loads;
+    check_pinned();
+    CHECK(f.disk.loads == loads);
+    CHECK(f.allocator.is_used(kFirst).ok());  // loads it
+    CHECK(f.disk.loads == loads + 1);
+    check_pinned();
+}
+
 TEST_CASE("only idle groups are evicted, the longest unused first")
 {
     SpaceFixture f;

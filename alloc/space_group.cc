@@ -227,13 +227,29 @@ void SpaceGroup::let_go(const StripeRun& stripes, Allocator::LetGo as)
     publish();
 }
 
-bool SpaceGroup::pinned_blocks(const BlockRange& within, std::vector<BlockRange>& out)
+void SpaceGroup::pinned_blocks(const BlockRange& within, std::vector<BlockRange>& out)
 {
     MutexLock lock(mutex_);
-    if (load_state_ != LoadState::kLoaded)
-        return false;
-    space_->pinned_blocks(within, out);
-    return true;
+    if (load_state_ == LoadState::kLoaded)
+        return space_->pinned_blocks(within, out);
+    // What is pinned of a group that is not in memory was freed while it was not; in a damaged tree more than
+    // once.
+    std::vector<BlockRange> freed;
+    for (const Delta& delta : deltas_)
+        std::copy_if(delta.freed.begin(), delta.freed.end(), std::back_inserter(freed),
+                     [&](const BlockRange& range) {
+                         return range.first < within.end() && range.end() > within.first;
+                     });
+    std::sort(freed.begin(), freed.end());
+    uint64_t at = within.first;
+    for (const BlockRange& range : freed) {
+        const uint64_t first = std::max(range.first, at);
+        const uint64_t end = std::min(range.end(), within.end());
+        if (first >= end)
+            continue;
+        append_range(out, {first, end - first});
+        at = end;
+    }
 }
 
 bool SpaceGroup::sparse_units(uint32_t unit_blocks, uint32_t most, uint64_t unit_count,

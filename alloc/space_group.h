@@ -93,8 +93,8 @@ public:
     // The first `wanted` live blocks of `within`, which may end behind the group. False: the group is not
     // loaded.
     bool live_blocks(const BlockRange& within, uint64_t wanted, std::vector<BlockRange>& out);
-    // As GroupSpace::pinned_blocks(). False: the group is not loaded.
-    bool pinned_blocks(const BlockRange& within, std::vector<BlockRange>& out);
+    // Appends the blocks of a range that were freed and may not be allocated yet, in runs.
+    void pinned_blocks(const BlockRange& within, std::vector<BlockRange>& out);
     // As GroupSpace::sparse_units(). False: the group is not loaded.
     bool sparse_units(uint32_t unit_blocks, uint32_t most, uint64_t unit_count,
                       std::vector<std::vector<VolumeAddress>>& out);
