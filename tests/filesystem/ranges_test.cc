@@ -313,6 +313,35 @@ TEST_CASE(
     REQUIRE_CLEAN(Image::copy_of(volume).check());
 }
 
+TEST_CASE("ranges: a piece of a hole costs no more because others were punched before")
+{
+    constexpr uint64_t kApart = 1001, kExtents = 4000;
+    SimVolume volume({2, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    const Result<Attributes> made = fs.names.make_node(kRoot, "sparse", S_IFREG | 0644, 0, {});
+    REQUIRE(made.ok());
+    for (uint64_t extent = 0; extent < kExtents; ++extent)
+        require_ok(fs.files.allocate_range(made->inode, 0, extent * kApart * kBlockBytes, kBlockBytes));
+    require_ok(fs.step(true));
+    const auto begun =
+        fs.files.begin_allocate_range(made->inode, kPunch, 0, kExtents * kApart * kBlockBytes, {});
+    REQUIRE(begun.ok());
+    std::vector<uint64_t> looks;
+    for (Progress progress = Progress::kMore; progress == Progress::kMore;) {
+        const uint64_t before = fs.store.cache.statistics().hits;
+        const Result<Progress> step = (*begun)->step();
+        REQUIRE_MESSAGE(step.ok(), err_text(step.err()));
+        progress = *step;
+        looks.push_back(fs.store.cache.statistics().hits - before);
+    }
+    REQUIRE(looks.size() >= 16);
+    CHECK(*std::max_element(looks.begin(), looks.end()) < 2 * looks[looks.size() / 8]);
+    CHECK(fs.names.get_attributes(made->inode)->block_count_512 == 0);
+    REQUIRE(volume.unmount().ok());
+    REQUIRE_CLEAN(Image::copy_of(volume).check());
+}
+
 TEST_CASE("ranges: what comes behind an end that is being cut off goes with the rest")
 {
     SimVolume volume({2, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024});
