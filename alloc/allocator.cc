@@ -39,7 +39,7 @@ struct Allocator::Impl final : BitmapMemory {
     void insert(Ref<SpaceGroup> group);
     void erase(const SpaceGroup& group);
     Status load(SpaceGroup& group, BitmapLoad load = BitmapLoad::kWithinLimit);
-    bool make_room(uint64_t bytes, BitmapLoad load) override;
+    BitmapRoom make_room(uint64_t bytes, BitmapLoad load) override;
     uint64_t evict_idle(uint64_t budget_bytes);
 
     // One allocation: asks the groups for stripes, then for fragments; all or nothing. kBusy:
@@ -74,6 +74,30 @@ namespace {
 constexpr uint32_t kContentOfStream[kStreamCount] = {kGroupData, kGroupMetadata, kGroupSystem, kGroupData};
 // Beyond every volume; keeps the arithmetic far from overflow.
 constexpr uint64_t kMaxUnits = uint64_t{1} << 48;
+// What one group may take whatever the limit is: more than the bitmaps of 255 columns of 1 GiB.
+constexpr uint64_t kUsualGroupBytes = 48 * kMiB;
+
+// Groups that one allocation had loaded. They stay until it is done, so that one that needs several of them
+// does not drop one for the other.
+class KeptGroups {
+public:
+    KeptGroups() = default;
+    KeptGroups(const KeptGroups&) = delete;
+    KeptGroups& operator=(const KeptGroups&) = delete;
+    ~KeptGroups()
+    {
+        for (const Ref<SpaceGroup>& group : groups_)
+            group->let_evict();
+    }
+    void add(SpaceGroup& group)
+    {
+        group.keep();
+        groups_.emplace_back(&group);
+    }
+
+private:
+    std::vector<Ref<SpaceGroup>> groups_;
+};
 
 bool may_have(const SpaceGroup& group, SpaceGroup::Pass pass, bool current)
 {
@@ -156,18 +180,18 @@ Status Allocator::Impl::load(SpaceGroup& group, BitmapLoad load)
     return group.ensure_loaded(source, *this, load);
 }
 
-bool Allocator::Impl::make_room(uint64_t bytes, BitmapLoad load)
+BitmapRoom Allocator::Impl::make_room(uint64_t bytes, BitmapLoad load)
 {
     const uint64_t limit = memory_limit.load(std::memory_order_relaxed);
-    const bool must = load == BitmapLoad::kInAnyCase;
-    if (bytes > limit && !must)
-        return false;
+    if (bytes > std::max(limit, kUsualGroupBytes) && load != BitmapLoad::kInAnyCase)
+        return BitmapRoom::kTooLarge;
     const uint64_t beside = limit - std::min(limit, bytes);
     if (memory_bytes.fetch_add(bytes, std::memory_order_relaxed) <= beside)
-        return true;
+        return BitmapRoom::kCounted;
     const uint64_t left = evict_idle(beside);
-    memory_bytes.store(left + bytes, std::memory_order_relaxed);
-    return must || left <= limit;
+    const bool counted = load != BitmapLoad::kWithinLimit || left <= limit;
+    memory_bytes.store(counted ? left + bytes : left, std::memory_order_relaxed);
+    return counted ? BitmapRoom::kCounted : BitmapRoom::kNotNow;
 }
 
 Allocator::Allocator(SpaceSource& source) : impl_(std::make_unique<Impl>(source)) { }
@@ -295,6 +319,7 @@ Status Allocator::allocate(Stream stream, uint32_t unit_blocks, uint64_t unit_co
     if (unit_count > kMaxUnits)
         return Err::kNoSpace;
     bool alone = false;
+    KeptGroups kept;
     for (;;) {
         const Ref<SpaceGroupList> groups = impl_->snapshot();
         Attempt attempt;
@@ -315,7 +340,8 @@ Status Allocator::allocate(Stream stream, uint32_t unit_blocks, uint64_t unit_co
         }
         if (attempt.unloaded != nullptr) {
             // A group that cannot be read offers nothing from now on, and the others are asked.
-            impl_->load(*attempt.unloaded).ignore();
+            kept.add(*attempt.unloaded);
+            impl_->load(*attempt.unloaded, BitmapLoad::kForRoom).ignore();
         } else if (alone) {
             return Err::kNoSpace;
         } else {
@@ -337,8 +363,10 @@ uint64_t Allocator::allocate_in_partial_rows(uint64_t block_count, TransactionId
             continue;
         std::vector<BlockRange> ranges;
         SpaceGroup::TakeResult result = SpaceGroup::TakeResult::kNotLoaded;
+        KeptGroups kept;
         while (group.partial_row_blocks() > 0 && result == SpaceGroup::TakeResult::kNotLoaded) {
-            impl_->load(group).ignore();  // one that cannot be read offers nothing from now on
+            kept.add(group);
+            impl_->load(group, BitmapLoad::kForRoom).ignore();  // one that cannot be read offers nothing then
             result = group.take_of_partial_rows(block_count - taken, transaction, ranges, taken);
         }
         for (const BlockRange& range : ranges)
@@ -561,7 +589,8 @@ Status Allocator::pinned_in(const BlockRun& run, std::vector<BlockRun>& out)
 {
     const Ref<SpaceGroup> group = impl_->find(run.address);
     const auto find = [&](const BlockRange& within, std::vector<BlockRange>& ranges) {
-        return group->pinned_blocks(within, ranges);
+        group->pinned_blocks(within, ranges);
+        return true;
     };
     return find_in(group, run, find, out);
 }

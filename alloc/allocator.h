@@ -213,7 +213,7 @@ public:
     // long as nobody frees or allocates.
     Status live_in(const BlockRun& run, std::vector<BlockRun>& out);
     // The same for blocks that were freed and may not be allocated yet, since a reader needs them or the
-    // commit is to come. A group that is not in memory has none.
+    // commit is to come; also of a group that is not in memory.
     Status pinned_in(const BlockRun& run, std::vector<BlockRun>& out);
     // Whether the recorded or open state uses the block; for check and repair. Loads the group.
     // kInvalid: not a data address of any group.
@@ -222,8 +222,10 @@ public:
     // at most `budget_bytes`. Returns the bytes they take then. Thread-safe.
     uint64_t evict_idle(uint64_t budget_bytes);
     // What the bitmaps of all groups in memory may take, about; 2^64 - 1 without a call. Beyond it groups
-    // without open changes are dropped. A group that would take more by itself, or twice as much together
-    // with those that cannot be dropped, counts as one whose free space cannot be read. Before the first use.
+    // without open changes are dropped. Allocations and commits load the groups they need beyond it; others
+    // get kNoMemory while groups that cannot be dropped take more. A group whose bitmaps are larger than the
+    // limit and than those of 255 columns of 1 GiB counts as one whose free space cannot be read. Before the
+    // first use.
     void set_memory_limit(uint64_t bytes);
 
 private:

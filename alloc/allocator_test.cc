@@ -5,57 +5,12 @@
 #include <algorithm>
 
 #include "alloc/group_space.h"
-#include "tests/support/space_model.h"
+#include "tests/support/space_fixture.h"
 
 using namespace cowraid;
+using namespace cowraid::test;
 
 namespace {
-
-constexpr VolumeAddress kFirst = {16 * kMiB};
-constexpr TransactionId kOne = {1};
-constexpr TransactionId kTwo = {2};
-constexpr TransactionId kThree = {3};
-constexpr uint32_t kAnything = kAllContent;
-
-// An allocator over one disk, with shorthands.
-struct Fixture {
-    TestDisk disk;
-    Allocator allocator{disk};
-
-    GroupRecord add(VolumeAddress address, ProfileId profile, uint32_t data_columns, uint64_t chunk_bytes,
-                    uint64_t stripes, uint32_t content = kAnything)
-    {
-        const GroupRecord group =
-            test_group(address, profile, data_columns, static_cast<uint32_t>(chunk_bytes), stripes, content);
-        allocator.add_group(group, disk.usage(group), Allocator::GroupState::kOpen);
-        return group;
-    }
-    std::vector<RowRegion> take(uint64_t units, TransactionId transaction = kOne,
-                                Stream stream = Stream::kData, uint32_t unit_blocks = 1)
-    {
-        std::vector<RowRegion> regions;
-        REQUIRE(allocator.allocate(stream, unit_blocks, units, transaction, regions).ok());
-        return regions;
-    }
-    bool refused(uint64_t units, uint32_t unit_blocks = 1)
-    {
-        std::vector<RowRegion> regions;
-        return allocator.allocate(Stream::kData, unit_blocks, units, kOne, regions) == Err::kNoSpace;
-    }
-    void commit(TransactionId transaction, Generation generation)
-    {
-        collect(transaction, generation);
-        allocator.release(transaction, generation);
-    }
-    std::vector<SpaceWindow> collect(TransactionId transaction, Generation generation)
-    {
-        std::vector<SpaceWindow> windows;
-        std::vector<GroupUsage> usages;
-        REQUIRE(allocator.collect(transaction, windows, usages).ok());
-        disk.record(windows, usages, generation);
-        return windows;
-    }
-};
 
 void check_region(const RowRegion& region, uint64_t first_stripe, uint64_t stripe_count, uint32_t first_row,
                   uint32_t row_count, uint64_t used_blocks)
@@ -83,7 +38,7 @@ TEST_CASE("full stripes of an empty group are one region, and the next call goes
         for (const uint32_t k : {1u, 2u, 3u, 14u}) {
             CAPTURE(chunk);
             CAPTURE(k);
-            Fixture f;
+            SpaceFixture f;
             f.add(kFirst, ProfileId::kRaid6, k, chunk, 200);
             const uint64_t stripe_blocks = chunk / kBlockBytes * k;
             const auto rows = static_cast<uint32_t>(chunk / kBlockBytes);
@@ -103,7 +58,7 @@ TEST_CASE("full stripes of an empty group are one region, and the next call goes
 
 TEST_CASE("the tail takes as few rows as possible and the next call continues there")
 {
-    Fixture f;
+    SpaceFixture f;
     f.add(kFirst, ProfileId::kRaid5, 4, 64 * kKiB, 50);  // stripes of 64 blocks, 16 rows
     auto regions = f.take(2 * 64 + 5);
     REQUIRE(regions.size() == 2);
@@ -133,7 +88,7 @@ TEST_CASE("the tail takes as few rows as possible and the next call continues th
 
 TEST_CASE("a tail that fills every row of a stripe joins the stripes before it")
 {
-    Fixture f;
+    SpaceFixture f;
     f.add(kFirst, ProfileId::kRaid5, 4, 64 * kKiB, 50);
     const auto regions = f.take(3 * 64 + 62);
     REQUIRE(regions.size() == 1);
@@ -143,7 +98,7 @@ TEST_CASE("a tail that fills every row of a stripe joins the stripes before it")
 
 TEST_CASE("streams do not share stripes while there are free ones")
 {
-    Fixture f;
+    SpaceFixture f;
     f.add(kFirst, ProfileId::kRaid5, 3, 64 * kKiB, 50);
     check_region(f.take(1, kOne, Stream::kData)[0], 0, 1, 0, 1, 1);
     check_region(f.take(1, kOne, Stream::kMetadata, 4)[0], 1, 1, 0, 4, 4);
@@ -155,7 +110,7 @@ TEST_CASE("streams do not share stripes while there are free ones")
 
 TEST_CASE("streams take groups of their content only, open ones only")
 {
-    Fixture f;
+    SpaceFixture f;
     f.add({kGiB}, ProfileId::kRaid1, 1, 64 * kKiB, 4, kGroupMetadata);
     f.add({2 * kGiB}, ProfileId::kRaid5, 3, 64 * kKiB, 4, kGroupData);
     f.add({3 * kGiB}, ProfileId::kRaid1, 1, 64 * kKiB, 4, kGroupSystem | kGroupMetadata);
@@ -175,7 +130,7 @@ TEST_CASE("streams take groups of their content only, open ones only")
 
 TEST_CASE("groups of one content come before those of several, avoided or not")
 {
-    Fixture f;
+    SpaceFixture f;
     f.add({kGiB}, ProfileId::kRaid1, 1, 64 * kKiB, 4, kGroupMetadata | kGroupSystem);
     CHECK(f.take(1, kOne, Stream::kMetadata)[0].group_address.value == kGiB);
     CHECK(f.take(1, kOne, Stream::kSystem)[0].group_address.value == kGiB);
@@ -196,7 +151,7 @@ TEST_CASE("groups of one content come before those of several, avoided or not")
 
 TEST_CASE("an allocation goes on in the next group, all or nothing")
 {
-    Fixture f;
+    SpaceFixture f;
     f.add({kGiB}, ProfileId::kRaid5, 2, 64 * kKiB, 4);
     f.add({2 * kGiB}, ProfileId::kRaid5, 3, 64 * kKiB, 4);
     const uint64_t room = 4 * 32 + 4 * 48;
@@ -212,7 +167,7 @@ TEST_CASE("an allocation goes on in the next group, all or nothing")
 
 TEST_CASE("a fragmented group hands out every free row")
 {
-    Fixture f;
+    SpaceFixture f;
     const uint64_t stripes = 40;
     f.add(kFirst, ProfileId::kRaid6, 3, 64 * kKiB, stripes);
     f.take(stripes * 48);
@@ -248,7 +203,7 @@ TEST_CASE("a fragmented group hands out every free row")
 
 TEST_CASE("half a row freed is no free row")
 {
-    Fixture f;
+    SpaceFixture f;
     f.add(kFirst, ProfileId::kRaid5, 3, 16 * kKiB, 1);
     f.take(12);
     f.commit(kOne, {1});
@@ -267,7 +222,7 @@ TEST_CASE("units of four blocks stay in one column, or in whole stripes of short
         for (const uint32_t k : {1u, 3u, 5u}) {
             CAPTURE(chunk);
             CAPTURE(k);
-            Fixture f;
+            SpaceFixture f;
             f.add(kFirst, ProfileId::kRaid6, k, chunk, 100);
             const auto rows = static_cast<uint32_t>(chunk / kBlockBytes);
             uint64_t taken = 0;
@@ -292,7 +247,7 @@ TEST_CASE("units of four blocks stay in one column, or in whole stripes of short
 
 TEST_CASE("a commit records its own transaction and nothing of the open one")
 {
-    Fixture f;
+    SpaceFixture f;
     const GroupRecord group = f.add(kFirst, ProfileId::kRaid5, 4, 64 * kKiB, 64);
     const auto first = f.take(64, kOne);
     const auto second = f.take(64, kTwo);
@@ -320,7 +275,7 @@ TEST_CASE("a commit records its own transaction and nothing of the open one")
 
 TEST_CASE("what cancels out between two collects of a commit is not recorded again")
 {
-    Fixture f;
+    SpaceFixture f;
     f.add(kFirst, ProfileId::kRaid5, 2, 64 * kKiB, 32);
     f.take(40, kOne);
     CHECK(f.collect(kOne, {1}).size() == 1);
@@ -334,7 +289,7 @@ TEST_CASE("what cancels out between two collects of a commit is not recorded aga
 
 TEST_CASE("allocated and freed in one transaction: never recorded, pinned until release")
 {
-    Fixture f;
+    SpaceFixture f;
     const GroupRecord group = f.add(kFirst, ProfileId::kRaid5, 2, 64 * kKiB, 1);
     const auto regions = f.take(32, kOne);
     REQUIRE(f.allocator.free_blocks(kFirst, 32, kOne).ok());
@@ -354,7 +309,7 @@ TEST_CASE("allocated and freed in one transaction: never recorded, pinned until 
 
 TEST_CASE("frees of a lower part are released alone, before those of lower numbers")
 {
-    Fixture f;
+    SpaceFixture f;
     const GroupRecord group = f.add(kFirst, ProfileId::kRaid5, 2, 64 * kKiB, 1);
     constexpr TransactionId kRead{1, 2}, kUnread{1, 3}, kLast{1, 4};
     const auto free_row = [&](uint64_t row, TransactionId transaction) {
@@ -381,7 +336,7 @@ TEST_CASE("frees of a lower part are released alone, before those of lower numbe
 
 TEST_CASE("a window written by a commit that is not released counts as written in the next one")
 {
-    Fixture f;
+    SpaceFixture f;
     f.add(kFirst, ProfileId::kRaid5, 2, 64 * kKiB, 1);
     f.take(32, kOne);
     f.collect(kOne, {1});
@@ -400,7 +355,7 @@ TEST_CASE("a window written by a commit that is not released counts as written i
 
 TEST_CASE("freeing what is not used is refused, or dropped when the group was not in memory")
 {
-    Fixture f;
+    SpaceFixture f;
     const GroupRecord group = f.add(kFirst, ProfileId::kRaid5, 2, 64 * kKiB, 8);
     f.take(32, kOne);
     CHECK(f.allocator.free_blocks(kFirst + 31 * kBlockBytes, 2, kOne) == Err::kCorrupt);
@@ -502,7 +457,7 @@ TEST_CASE("bits behind the last block of a window are refused")
 
 TEST_CASE("groups leave when nothing is used or pinned")
 {
-    Fixture f;
+    SpaceFixture f;
     f.add({kGiB}, ProfileId::kRaid5, 2, 64 * kKiB, 4);
     f.add({2 * kGiB}, ProfileId::kRaid5, 2, 64 * kKiB, 4);
     const auto regions = f.take(1);
@@ -519,71 +474,9 @@ TEST_CASE("groups leave when nothing is used or pinned")
     CHECK(f.take(1, kTwo)[0].group_address.value == 2 * kGiB);
 }
 
-TEST_CASE("bitmaps of groups keep to their limit of memory")
-{
-    Fixture f;
-    for (uint64_t index = 1; index <= 4; ++index)
-        f.add({index * kGiB}, ProfileId::kRaid5, 2, 64 * kKiB, 1000, kGroupData);
-    f.take(32000 * 4, kOne);  // all of them; open changes are not dropped
-    f.commit(kOne, {1});
-    const uint64_t all = f.allocator.evict_idle(~uint64_t{0});
-    REQUIRE(f.allocator.evict_idle(0) == 0);
-    f.allocator.set_memory_limit(all);  // about half as much as is asked for before it is known
-    for (uint64_t round = 0; round < 3; ++round)
-        for (uint64_t index = 1; index <= 4; ++index) {
-            CHECK(*f.allocator.is_used({index * kGiB}));
-            CHECK(f.allocator.evict_idle(~uint64_t{0}) <= all);
-        }
-    CHECK(f.disk.loads > 8);
-
-    // Larger than the limit by itself: it offers nothing, and the others go on.
-    f.add({kTiB}, ProfileId::kRaid5, 2, 64 * kKiB, 1000000, kGroupData);
-    CHECK(f.allocator.is_used({kTiB}).err() == Err::kNoMemory);
-    CHECK(f.refused(10));
-    REQUIRE(f.allocator.free_blocks({kGiB}, 32, kTwo).ok());
-    f.commit(kTwo, {2});
-    CHECK(f.take(10, {3})[0].group_address.value == kGiB);
-
-    // A commit that changes more of them than the limit allows is made all the same.
-    f.allocator.evict_idle(0);
-    f.allocator.set_memory_limit(all / 2);
-    for (uint64_t index = 1; index <= 4; ++index)
-        REQUIRE(f.allocator.free_blocks({index * kGiB + kMiB}, 64, {5}).ok());
-    f.commit({5}, {5});
-    for (uint64_t index = 1; index <= 4; ++index)
-        CHECK_FALSE(*f.allocator.is_used({index * kGiB + kMiB}));
-}
-
-TEST_CASE("only idle groups are evicted, the longest unused first")
-{
-    Fixture f;
-    for (uint64_t index = 1; index <= 3; ++index) {
-        f.add({index * kGiB}, ProfileId::kRaid5, 2, 64 * kKiB, 100, kGroupData);
-        f.take(3200, kOne);  // fills it
-    }
-    CHECK(f.allocator.evict_idle(0) > 0);
-    f.commit(kOne, {1});
-    CHECK(f.allocator.evict_idle(1 * kMiB) > 0);
-    CHECK(*f.allocator.is_used({kGiB}));  // now the one used last
-    const uint64_t all = f.allocator.evict_idle(1 * kMiB);
-    CHECK(f.allocator.evict_idle(all - 1) == all / 3 * 2);
-    const uint64_t loads = f.disk.loads;
-    CHECK(*f.allocator.is_used({kGiB + 100 * kBlockBytes}));
-    CHECK(*f.allocator.is_used({3 * kGiB}));
-    CHECK(f.disk.loads == loads);
-    CHECK(*f.allocator.is_used({2 * kGiB}));
-    CHECK(f.disk.loads == loads + 1);
-    CHECK(f.allocator.is_used({4 * kGiB}).err() == Err::kInvalid);
-    REQUIRE(f.allocator.free_blocks({2 * kGiB}, 3200, kTwo).ok());
-    CHECK(f.allocator.evict_idle(0) == all / 3);
-    f.commit(kTwo, {2});
-    CHECK(f.allocator.evict_idle(0) == 0);
-    CHECK(f.take(3200, kThree)[0].group_address.value == 2 * kGiB);
-}
-
 TEST_CASE("when free stripes are scarce, tails go into used ones")
 {
-    Fixture f;
+    SpaceFixture f;
     f.add(kFirst, ProfileId::kRaid5, 2, 64 * kKiB, 320);
     f.take(316 * 32, kOne);
     REQUIRE(f.allocator.free_blocks(kFirst + 4 * kBlockBytes, 3, kOne).ok());
@@ -595,7 +488,7 @@ TEST_CASE("when free stripes are scarce, tails go into used ones")
 
 TEST_CASE("allocator: sums of avoided groups, and of those that are open or planned, follow their states")
 {
-    Fixture fixture;
+    SpaceFixture fixture;
     Allocator& allocator = fixture.allocator;
     const GroupRecord one = fixture.add(kFirst, ProfileId::kRaid5, 3, 16 * kKiB, 8);
     const GroupRecord other = fixture.add({kFirst.value + 64 * kMiB}, ProfileId::kRaid5, 3, 16 * kKiB, 4);
@@ -628,7 +521,7 @@ TEST_CASE("stripes that are out of use are nobody's, and are found again where t
 {
     using Hold = Allocator::Hold;
     using LetGo = Allocator::LetGo;
-    Fixture f;
+    SpaceFixture f;
     const GroupRecord group = f.add(kFirst, ProfileId::kRaid5, 4, 64 * kKiB, 50);  // stripes of 64 blocks
     const auto hold = [&](Hold which, uint64_t shortest, uint64_t most) {
         uint64_t stripe = 0;
@@ -678,7 +571,7 @@ TEST_CASE("stripes that are out of use are nobody's, and are found again where t
 
 TEST_CASE("a group with stripes out of use stays, and the open stripe is left when it is one of them")
 {
-    Fixture f;
+    SpaceFixture f;
     const GroupRecord group = f.add(kFirst, ProfileId::kRaid5, 4, 64 * kKiB, 50);
     const auto regions = f.take(5);  // begins a stripe
     f.commit(kOne, {1});

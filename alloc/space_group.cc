@@ -227,13 +227,29 @@ void SpaceGroup::let_go(const StripeRun& stripes, Allocator::LetGo as)
     publish();
 }
 
-bool SpaceGroup::pinned_blocks(const BlockRange& within, std::vector<BlockRange>& out)
+void SpaceGroup::pinned_blocks(const BlockRange& within, std::vector<BlockRange>& out)
 {
     MutexLock lock(mutex_);
-    if (load_state_ != LoadState::kLoaded)
-        return false;
-    space_->pinned_blocks(within, out);
-    return true;
+    if (load_state_ == LoadState::kLoaded)
+        return space_->pinned_blocks(within, out);
+    // What is pinned of a group that is not in memory was freed while it was not; in a damaged tree more than
+    // once.
+    std::vector<BlockRange> freed;
+    for (const Delta& delta : deltas_)
+        std::copy_if(delta.freed.begin(), delta.freed.end(), std::back_inserter(freed),
+                     [&](const BlockRange& range) {
+                         return range.first < within.end() && range.end() > within.first;
+                     });
+    std::sort(freed.begin(), freed.end());
+    uint64_t at = within.first;
+    for (const BlockRange& range : freed) {
+        const uint64_t first = std::max(range.first, at);
+        const uint64_t end = std::min(range.end(), within.end());
+        if (first >= end)
+            continue;
+        append_range(out, {first, end - first});
+        at = end;
+    }
 }
 
 bool SpaceGroup::sparse_units(uint32_t unit_blocks, uint32_t most, uint64_t unit_count,
@@ -252,6 +268,7 @@ bool SpaceGroup::sparse_units(uint32_t unit_blocks, uint32_t most, uint64_t unit
 Status SpaceGroup::ensure_loaded(SpaceSource& source, BitmapMemory& memory, BitmapLoad load)
 {
     GroupUsage expected;
+    LoadState before = LoadState::kUnloaded;
     {
         MutexLock lock(mutex_);
         while (load_state_ == LoadState::kChanging)
@@ -260,19 +277,28 @@ Status SpaceGroup::ensure_loaded(SpaceSource& source, BitmapMemory& memory, Bitm
             return {};
         if (load_state_ == LoadState::kCorrupt)
             return Err::kCorrupt;
-        load_state_ = LoadState::kChanging;
+        before = std::exchange(load_state_, LoadState::kChanging);
         expected = recorded_;
     }
-    Result<Loaded> loaded = memory.make_room(loaded_bytes(), load) ? read_windows(source, expected)
-                                                                   : Result<Loaded>(Err::kNoMemory);
+    const BitmapRoom room = memory.make_room(loaded_bytes(), load);
+    Result<Loaded> loaded =
+        room == BitmapRoom::kCounted ? read_windows(source, expected) : Result<Loaded>(Err::kNoMemory);
     if (loaded.ok()) {
         install(std::move(*loaded));
         return {};
     }
-    CW_LOG_ERROR("block group %llu: its free space cannot be read: %s",
-                 static_cast<unsigned long long>(address_.value), err_text(loaded.err()));
+    if (room == BitmapRoom::kTooLarge)
+        CW_LOG_ERROR(
+            "block group %llu: its free space takes %llu MiB of memory; mount with a mem= of 8 times that",
+            static_cast<unsigned long long>(address_.value),
+            static_cast<unsigned long long>(divide_up(loaded_bytes(), kMiB)));
+    else if (room == BitmapRoom::kCounted)
+        CW_LOG_ERROR("block group %llu: its free space cannot be read: %s",
+                     static_cast<unsigned long long>(address_.value), err_text(loaded.err()));
     MutexLock lock(mutex_);
-    load_state_ = loaded.err() == Err::kCorrupt ? LoadState::kCorrupt : LoadState::kUnreadable;
+    load_state_ = room == BitmapRoom::kNotNow     ? before
+                  : loaded.err() == Err::kCorrupt ? LoadState::kCorrupt
+                                                  : LoadState::kUnreadable;
     publish();
     loaded_changed_.notify_all();
     return loaded.err();
@@ -357,7 +383,7 @@ uint64_t SpaceGroup::evict()
     bool gone = false;
     {
         MutexLock lock(mutex_);
-        if (load_state_ == LoadState::kLoaded && clean()) {
+        if (load_state_ == LoadState::kLoaded && clean() && kept_.load() == 0) {
             load_state_ = LoadState::kChanging;
             space_.reset();
             gone = true;

@@ -39,15 +39,23 @@ struct ContentTotals {
 
 enum class BitmapLoad : uint8_t {
     kWithinLimit,
+    kForRoom,  // beyond the limit: writers were admitted against the room of the group
     kInAnyCase,  // what a commit has to record of a group may not be refused
+};
+
+enum class BitmapRoom : uint8_t {
+    kCounted,
+    kNotNow,  // taken by groups that cannot be dropped
+    kTooLarge,  // for this limit
 };
 
 // Who knows what the bitmaps of all groups take.
 class BitmapMemory {
 public:
     virtual ~BitmapMemory() = default;
-    // Counts the bytes of one more group. False: they must not be taken. Drops bitmaps of idle groups first.
-    virtual bool make_room(uint64_t bytes, BitmapLoad load) = 0;
+    // Counts the bytes of one more group, or says why they must not be taken. Drops bitmaps of idle groups
+    // first.
+    virtual BitmapRoom make_room(uint64_t bytes, BitmapLoad load) = 0;
 };
 
 class SpaceGroup : public RefCounted<SpaceGroup> {
@@ -85,8 +93,8 @@ public:
     // The first `wanted` live blocks of `within`, which may end behind the group. False: the group is not
     // loaded.
     bool live_blocks(const BlockRange& within, uint64_t wanted, std::vector<BlockRange>& out);
-    // As GroupSpace::pinned_blocks(). False: the group is not loaded.
-    bool pinned_blocks(const BlockRange& within, std::vector<BlockRange>& out);
+    // Appends the blocks of a range that were freed and may not be allocated yet, in runs.
+    void pinned_blocks(const BlockRange& within, std::vector<BlockRange>& out);
     // As GroupSpace::sparse_units(). False: the group is not loaded.
     bool sparse_units(uint32_t unit_blocks, uint32_t most, uint64_t unit_count,
                       std::vector<std::vector<VolumeAddress>>& out);
@@ -99,10 +107,13 @@ public:
     [[nodiscard]] bool has_freed() const { return has_freed_.load(std::memory_order_relaxed); }
 
     // Reads the recorded windows unless that is done; waits for another thread that does it. No lock is held
-    // while `source` works. kNoMemory: `memory` has no room for its bitmaps.
+    // while `source` works. kNoMemory: `memory` has no room for its bitmaps now; the group is as before.
     Status ensure_loaded(SpaceSource& source, BitmapMemory& memory, BitmapLoad load);
     // Forgets the loaded state if it can be read again. Returns the bytes still held.
     uint64_t evict();
+    // Between the two evict() leaves it alone.
+    void keep() { kept_.fetch_add(1); }
+    void let_evict() { kept_.fetch_sub(1); }
     [[nodiscard]] uint64_t memory_bytes();
 
     enum class Pass : uint8_t { kStripes, kFragments };
@@ -189,6 +200,7 @@ private:
     std::atomic<uint64_t> last_used_{0};
     std::atomic<bool> avoided_{false};
     std::atomic<bool> has_freed_{false};
+    std::atomic<uint32_t> kept_{0};
     std::atomic<bool> dirty_{false};  // has deltas, or collected changes that are not released
 
     Mutex mutex_{LockRank::kGroupSpace};

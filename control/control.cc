@@ -152,8 +152,8 @@ void ControlServer::accept_one()
 {
     UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!fd.valid()) {
-        // Out of descriptors: the connection stays in the backlog, so do not spin on it.
-        if (errno == EMFILE || errno == ENFILE)
+        // Out of descriptors or memory: the connection stays in the backlog, so do not spin on it.
+        if (errno != EINTR && errno != EAGAIN && errno != ECONNABORTED)
             poll(nullptr, 0, 100);
         return;
     }

@@ -5,10 +5,13 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -18,6 +21,23 @@
 #include "control/control_client.h"
 #include "control/control_frame.h"
 #include "control/control_path.h"
+
+namespace {
+
+std::atomic<int> accept_error{0}, accept_calls{0};
+
+}  // namespace
+
+// As the system's, which the server would else call; fails with accept_error.
+extern "C" int accept4(int socket, sockaddr* address, socklen_t* length, int flags)
+{
+    ++accept_calls;
+    if (accept_error != 0) {
+        errno = accept_error;
+        return -1;
+    }
+    return static_cast<int>(syscall(SYS_accept4, socket, address, length, flags));
+}
 
 namespace cowraid {
 
@@ -329,6 +349,23 @@ TEST_CASE("control: clients on hold hear announcements, and the end")
     CHECK(read_frame(other.get(), {.bytes_max = 1000, .milliseconds = 20}).err() == Err::kInterrupted);
     fixture.server.reset();
     CHECK(closed_by_server(held.back().get()));
+}
+
+TEST_CASE("control: a connection that cannot be taken for want of memory does not keep a processor busy")
+{
+    Fixture fixture;
+    for (const int error : {ENOMEM, ENOBUFS, EMFILE}) {
+        CAPTURE(error);
+        accept_calls = 0;
+        accept_error = error;
+        const UniqueFd fd = fixture.connect();
+        REQUIRE(write_frame(fd.get(), R"({"command":"echo"})", {}).ok());
+        usleep(350'000);
+        CHECK(accept_calls.load() >= 1);
+        CHECK(accept_calls.load() <= 8);
+        accept_error = 0;
+        CHECK(json_get_flag(receive(fd.get()).get(), "ok"));
+    }
 }
 
 TEST_CASE("control: a dead socket is replaced, a living one is not")

@@ -7,6 +7,12 @@ namespace cowraid {
 
 namespace {
 
+// Where extents begin that reach to `block`: no kind is longer. Farther back there may be many erased ones.
+Key reach_floor(InodeNumber inode, uint64_t block)
+{
+    return extent_key(inode, block - std::min<uint64_t>(block, kMaxExtentBlocks));
+}
+
 // The part of `extent` in [first_block, end), with which it overlaps.
 FileExtent cut_of(const FileExtent& extent, uint64_t first_block, uint64_t end)
 {
@@ -23,7 +29,8 @@ Status find_extents(const ItemStore& store, const View& view, InodeNumber inode,
     const Key first = extent_key(inode, first_block);
     Key found;
     ItemBytes payload;
-    const Status before = store.last_at_or_before(view, first, extent_key(inode, 0), found, payload);
+    const Status before =
+        store.last_at_or_before(view, first, reach_floor(inode, first_block), found, payload);
     if (before.ok() && found != first) {
         CW_ASSIGN(FileExtent extent, decode_extent(found.offset / kBlockBytes, payload));
         if (extent.end() > first_block)
@@ -181,9 +188,9 @@ Status ExtentEditor::map(const FileExtent& extent)
     if (extent.file_block > 0 && !extent.compressed()) {
         Key found;
         ItemBytes payload;
-        const Status before =
-            files_.store.items.last_at_or_before(view_, extent_key(inode_.number, extent.file_block - 1),
-                                                 extent_key(inode_.number, 0), found, payload);
+        const Status before = files_.store.items.last_at_or_before(
+            view_, extent_key(inode_.number, extent.file_block - 1),
+            reach_floor(inode_.number, extent.file_block), found, payload);
         if (!before.ok() && before.err() != Err::kNotFound)
             return before;
         if (before.ok()) {

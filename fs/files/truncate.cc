@@ -114,7 +114,14 @@ void zero_tail(Files& files, const Ref<Inode>& inode, uint64_t new_size, Tail ta
     }
 }
 
-// One operation's worth of shrinking, or the whole of growing.
+// A file that keeps its size gives back what was reserved behind its end.
+bool cuts(const InodeAttributes& attributes, uint64_t new_size)
+{
+    return new_size < attributes.size_bytes ||
+           (new_size == attributes.size_bytes && attributes.data_blocks > 0);
+}
+
+// One operation's worth of cutting, or the whole of growing.
 Result<Progress> resize_piece(Files& files, const Ref<Inode>& inode, uint64_t new_size, LastBlock& last,
                               CutEnd& cut, const Caller& caller)
 {
@@ -126,12 +133,16 @@ Result<Progress> resize_piece(Files& files, const Ref<Inode>& inode, uint64_t ne
         return Err::kStale;
     InodeAttributes& attributes = inode->attributes;
     uint64_t size = new_size;
-    if (new_size < attributes.size_bytes) {
+    bool done = true;
+    if (cuts(attributes, new_size)) {
         if (!inode->flushing.empty())
             return Progress::kMore;
         // All that may fail comes before the first change.
         const uint64_t floor = divide_up(new_size, kBlockBytes);
-        CW_ASSIGN(const Tail tail, find_tail(files.store, *inode, new_size));
+        Tail tail = Tail::kNowhere;
+        if (new_size < attributes.size_bytes) {
+            CW_ASSIGN(tail, find_tail(files.store, *inode, new_size));
+        }
         last.wanted = tail == Tail::kStored || tail == Tail::kInFrame;
         last.returns = tail == Tail::kStored;
         if (last.wanted && last.version != inode->extent_version)
@@ -140,7 +151,8 @@ Result<Progress> resize_piece(Files& files, const Ref<Inode>& inode, uint64_t ne
         CW_ASSIGN(const uint64_t start,
                   piece_start(files.store, files.store.items.view(), inode->number, floor, end));
         CW_TRY(clear_blocks(files, operation, *inode, start, end - start));
-        if (start == floor)
+        done = start == floor;
+        if (done)
             zero_tail(files, inode, new_size, tail, last);
         else
             size = std::min(attributes.size_bytes, start * kBlockBytes);
@@ -150,7 +162,7 @@ Result<Progress> resize_piece(Files& files, const Ref<Inode>& inode, uint64_t ne
     attributes.modified = attributes.changed = current_time();
     clear_set_id(attributes, caller);
     store_inode(operation, *inode);
-    return size == new_size ? Progress::kDone : Progress::kMore;
+    return done ? Progress::kDone : Progress::kMore;
 }
 
 // Shrinking may not fail for want of space where the old block returns with the next commit. No locks held.
@@ -174,16 +186,16 @@ public:
     }
     Result<Progress> step() override
     {
-        bool shrinks;
+        bool is_cut;
         {
             MutexLock lock(inode_->mutex);
-            shrinks = new_size_ < inode_->attributes.size_bytes;
+            is_cut = cuts(inode_->attributes, new_size_);
         }
         // One that grows while this is on its way is looked at again.
         last_.version = LastBlock::kUnknown;
-        if (shrinks)
+        if (is_cut)
             CW_TRY(wait_for_flush(files_, *inode_));
-        if (shrinks && last_.wanted)
+        if (is_cut && last_.wanted)
             CW_TRY(read_last_block(files_.store, *inode_, new_size_ / kBlockBytes, last_));
         return resize_piece(files_, inode_, new_size_, last_, cut_, caller_);
     }

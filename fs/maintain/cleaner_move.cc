@@ -247,6 +247,10 @@ CleanProgress Cleaner::move(Source& source, const View& view, uint64_t bytes)
         source.moved_any = false;
         return CleanProgress::kWorked;
     }
+    // Groups that changed hold the memory for bitmaps until their changes are durable and nobody reads older
+    // ones.
+    if (status.err() == Err::kNoMemory)
+        return store_.timeline.reads_older() ? CleanProgress::kNothing : CleanProgress::kNeedsCommit;
     // What is not the group's own fault would meet the others, too.
     if (status.err() == Err::kNotFound || store_.allocator.numbers_of(source.group)->broken) {
         set_aside(source);

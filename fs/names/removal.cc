@@ -26,18 +26,28 @@ void drop_dirty(Names& names, Inode& inode)
     names.store.ledger.remove_dirty(blocks, DirtyRuns() - runs, blocks);
 }
 
-// Erases up to kErasedItemsMax items of the inode other than the inode item.
-Result<Progress> erase_items(Names& names, Operation& operation, Inode& inode, Unmapped& removed)
+// The first item of an inode other than the inode item.
+Key first_item(InodeNumber inode)
+{
+    return next_key(inode_key(inode));
+}
+
+// Erases up to kErasedItemsMax items of the inode other than the inode item, from `from` on, which becomes
+// where the next call goes on: behind what was erased. Done is who found nothing behind the first item.
+Result<Progress> erase_items(Names& names, Operation& operation, Inode& inode, Key& from, Unmapped& removed)
 {
     const View view = names.store.items.view();
-    const Key first = next_key(inode_key(inode.number));
+    const Key first = first_item(inode.number);
     const Key last{inode.number.value, UINT8_MAX, UINT64_MAX};
+    const bool from_first = from == first;
     ExtentEditor editor(names.files, operation.transaction(), view, inode);
-    ItemScan scan(names.store.items, view, first, last);
+    ItemScan scan(names.store.items, view, from, last);
     for (size_t count = 0; count < kErasedItemsMax && removed.data_blocks < kFreedBlocksMax; ++count) {
         const Status status = scan.next();
-        if (status.err() == Err::kNotFound)
-            return Progress::kDone;
+        if (status.err() == Err::kNotFound) {
+            from = first;
+            return from_first ? Progress::kDone : Progress::kMore;
+        }
         CW_TRY(status);
         if (scan.key().type == static_cast<uint8_t>(ItemType::kExtent)) {
             CW_ASSIGN(FileExtent extent, decode_extent(scan.key().offset / kBlockBytes, scan.value()));
@@ -46,6 +56,7 @@ Result<Progress> erase_items(Names& names, Operation& operation, Inode& inode, U
         }
         names.removed_bytes += scan.value().size();
         operation.erase(scan.key());
+        from = next_key(scan.key());
     }
     return Progress::kMore;
 }
@@ -57,7 +68,8 @@ void count_removed(Names& names)
     while (count > 1 && !names.inode_count.compare_exchange_weak(count, count - 1)) { }
 }
 
-Result<Progress> remove_piece(Names& names, Inode& inode)
+// `from`: as in erase_items().
+Result<Progress> remove_piece(Names& names, Inode& inode, Key& from)
 {
     CW_TRY(wait_for_flush(names.files, inode));
     Operation operation(names.store);
@@ -73,7 +85,7 @@ Result<Progress> remove_piece(Names& names, Inode& inode)
     inode.temporary = false;
     drop_dirty(names, inode);
     Unmapped removed;
-    Result<Progress> progress = erase_items(names, operation, inode, removed);
+    Result<Progress> progress = erase_items(names, operation, inode, from, removed);
     return_reserved(names.files, removed.reserved_blocks);
     if (!progress.ok() && !operation.transaction().dirty)
         return progress;  // asks for no commit, however often it is tried
@@ -98,9 +110,10 @@ Status remove_pieces(Names& names, InodeNumber number)
             return {};
         CW_TRY(found.status());
         const Ref<Inode>& inode = *found;
+        Key from = first_item(number);
         Progress progress = Progress::kMore;
         while (progress == Progress::kMore && !names.removals.stopped()) {
-            CW_ASSIGN(progress, remove_piece(names, *inode));
+            CW_ASSIGN(progress, remove_piece(names, *inode, from));
         }
     }
     names.files.inodes.prune(number);

@@ -4,6 +4,7 @@
 #include <linux/falloc.h>
 #include <unistd.h>
 
+#include "fs/names/removal.h"
 #include "tests/support/names_volume.h"
 
 using namespace cowraid;
@@ -40,6 +41,35 @@ TEST_CASE("deleting a file ends between two pieces when it is to stop; the next 
     CHECK(volume.fs().statistics().inode_count == before.inode_count);
     CHECK(volume.fs().statistics().available_blocks == before.available_blocks);
 }
+
+#ifdef COWRAID_DEBUG
+TEST_CASE("deleting a file costs as much for each of its extents, however many there are")
+{
+    const auto looks_each = [](uint64_t extents) {
+        TestVolume volume(manual_options());
+        Filesystem& fs = volume.fs();
+        const VolumeStatistics before = fs.statistics();
+        const InodeNumber file = make_file(fs, kRoot, "file");
+        for (uint64_t extent = 0; extent < extents; ++extent)
+            REQUIRE(fs.files.allocate_range(file, 0, 2 * extent * kBlockBytes, kBlockBytes).ok());
+        REQUIRE(fs.step(true).ok());
+        REQUIRE(fs.names.unlink(kRoot, "file").ok());
+        fs.names.forget(file, 1);
+        const ItemTable& items = fs.store.timeline.open()->items;
+        const uint64_t looks = items.look_count();
+        REQUIRE(finish_removals(fs.names).ok());
+        const uint64_t each = (items.look_count() - looks) / extents;
+        REQUIRE(fs.step(true).ok());
+        CHECK(fs.statistics().inode_count == before.inode_count);
+        REQUIRE(fs.step(true).ok());
+        CHECK(fs.statistics().available_blocks == before.available_blocks);
+        return each;
+    };
+    const uint64_t few = looks_each(1000);
+    CHECK(few > 0);
+    CHECK(looks_each(16000) <= few + 2);
+}
+#endif
 
 TEST_CASE("a mount that ends while a file is deleted leaves the rest to the next one")
 {

@@ -284,10 +284,17 @@ void note_damage(Store& store, VolumeAddress first, uint64_t block_count, uint64
 {
     store.damage.note(first, block_count, found_seconds, found_by);
     const VolumeAddress end = first + block_count * kBlockBytes;
+    const BlockRun all{first, static_cast<uint32_t>(block_count)};
     std::vector<BlockRun> live;
-    const Status known = store.allocator.live_in({first, static_cast<uint32_t>(block_count)}, live);
-    if (!known.ok() && known.err() != Err::kInvalid)
-        return;  // not in memory: nothing of it was freed since the last commit
+    const Status known = store.allocator.live_in(all, live);
+    if (!known.ok() && known.err() != Err::kInvalid) {
+        // Not in memory: used is what was not freed since the last commit.
+        std::vector<BlockRun> freed;
+        store.allocator.pinned_in(all, freed).ignore();
+        for (const BlockRun& run : freed)
+            note_freed(store, run.address, run.block_count, store.timeline.open()->id);
+        return;
+    }
     live.push_back({end, 0});
     VolumeAddress at = first;
     for (const BlockRun& run : live) {

@@ -56,8 +56,16 @@ void ItemTable::erase(const Key& key)
     store(key, std::nullopt);
 }
 
+void ItemTable::count_look() const
+{
+#ifdef COWRAID_DEBUG
+    look_count_.fetch_add(1, std::memory_order_relaxed);
+#endif
+}
+
 ItemState ItemTable::get(const Key& key, ItemBytes& out) const
 {
+    count_look();
     const Shard& shard = shard_of(key.object);
     MutexLock lock(shard.mutex);
     const auto at = shard.entries.find(key);
@@ -71,6 +79,7 @@ ItemState ItemTable::get(const Key& key, ItemBytes& out) const
 
 ItemState ItemTable::first_at_or_after(const Key& from, Key& found, ItemBytes& out) const
 {
+    count_look();
     const Shard& shard = shard_of(from.object);
     MutexLock lock(shard.mutex);
     const auto at = shard.entries.lower_bound(from);
@@ -85,6 +94,7 @@ ItemState ItemTable::first_at_or_after(const Key& from, Key& found, ItemBytes& o
 
 ItemState ItemTable::last_at_or_before(const Key& bound, Key& found, ItemBytes& out) const
 {
+    count_look();
     const Shard& shard = shard_of(bound.object);
     MutexLock lock(shard.mutex);
     auto at = shard.entries.upper_bound(bound);

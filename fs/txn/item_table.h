@@ -43,6 +43,8 @@ public:
 
     [[nodiscard]] uint64_t entry_count() const { return entry_count_.load(std::memory_order_relaxed); }
     [[nodiscard]] uint64_t byte_count() const { return byte_count_.load(std::memory_order_relaxed); }
+    // Entries that were looked for; counted in builds with debug checks, for tests of what operations cost.
+    [[nodiscard]] uint64_t look_count() const { return look_count_.load(std::memory_order_relaxed); }
     // What it takes, about: its entries are nodes of maps.
     [[nodiscard]] uint64_t memory_bytes() const
     {
@@ -62,12 +64,14 @@ private:
         std::vector<Key> unlogged CW_GUARDED_BY(mutex);
     };
     [[nodiscard]] Shard& shard_of(uint64_t object) const;
+    void count_look() const;
     void store(const Key& key, std::optional<ItemBytes> value);
 
     mutable std::array<Shard, kShardCount> shards_;
     bool tracking_ = false;
     std::atomic<uint64_t> entry_count_{0};
     std::atomic<uint64_t> byte_count_{0};
+    mutable std::atomic<uint64_t> look_count_{0};
 };
 
 }  // namespace cowraid

@@ -166,6 +166,43 @@ TEST_CASE("full: a fragmented file is overwritten at random, and every commit ha
     close_and_check(volume, file);
 }
 
+TEST_CASE("full: random overwrites in more groups than may have their bitmaps in memory stop nothing")
+{
+    for (const bool cleans : {false, true}) {
+        CAPTURE(cleans);
+        Prng prng(seed());
+        SimVolume volume({4, 224 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, kDefaultChunkBytes});
+        MountOptions options = manual_options();
+        options.memory_bytes = 8 * kKiB;  // an eighth: none beside one with changes
+        make_and_mount(volume, options);
+        Filesystem& fs = volume.fs();
+        CountedFile file(volume, "file", fs.statistics().available_blocks * 7 / 10);
+        file.fill();
+        commit(volume);
+        CHECK(fs.store.allocator.group_numbers(kGroupData).size() >= 8);
+        for (int flush = 1; flush <= 240; ++flush) {
+            for (int count = 0; count < 150; ++count)
+                REQUIRE(file.write(prng.below(file.blocks())) == Err::kOk);
+            const Status flushed = fs.step(false);
+            REQUIRE_MESSAGE(flushed.ok(), err_text(flushed.err()));
+            if (cleans)
+                fs.clean_step(CleanWhen::kAny);
+            if (flush % 6 != 0)
+                continue;
+            commit(volume);
+            for (int step = 0; cleans && step < 20; ++step)
+                fs.clean_step(CleanWhen::kAny);
+        }
+        CHECK((fs.committer.cleaner.counts().moved_blocks > 0) == cleans);
+        CHECK_FALSE(fs.committer.cleaner.failed());
+        for (const GroupNumbers& group : fs.store.allocator.group_numbers(kAllContent)) {
+            CHECK_FALSE(group.broken);
+            CHECK_FALSE(fs.committer.cleaner.is_set_aside(group.address));
+        }
+        close_and_check(volume, file);
+    }
+}
+
 // Reads a file of 64 KiB again and again until it is over.
 class Reader {
 public:

@@ -272,6 +272,76 @@ TEST_CASE("ranges: a piece of what is cut off costs no more because others were 
     REQUIRE_CLEAN(Image::copy_of(volume).check());
 }
 
+TEST_CASE(
+    "ranges: a file that is cut where it ends keeps what it has, and nothing that was reserved behind it")
+{
+    SimVolume volume({2, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    HoleyFile file(fs);
+    file.write_apart(20, 2, 1);
+    require_ok(fs.step(true));
+    // More than the whole volume has.
+    for (const bool stored : {false, true}) {
+        CAPTURE(stored);
+        const uint64_t room = fs.statistics().available_blocks;
+        Status reserved;
+        for (uint64_t block = 19; reserved.ok(); block += 100)
+            reserved = fs.files.allocate_range(file.inode(), FALLOC_FL_KEEP_SIZE, block * kBlockBytes,
+                                               100 * kBlockBytes);
+        CHECK(reserved == Err::kNoSpace);
+        CHECK(fs.statistics().available_blocks < 200);
+        if (stored)
+            require_ok(fs.step(true));
+        require_ok(file.truncate(19));
+        CHECK(file.stored_blocks() == 10);
+        CHECK(fs.statistics().available_blocks + 100 > room);
+        file.write(8, 2);
+        file.require_content();
+        require_ok(fs.step(true));
+    }
+    // In many pieces.
+    for (uint64_t block = 30; block < 3000; block += 2)
+        require_ok(fs.files.allocate_range(file.inode(), FALLOC_FL_KEEP_SIZE, block * kBlockBytes, 1));
+    CHECK(file.stored_blocks() == 10 + 1485);
+    CHECK(file.truncate_slowly(19, [](size_t) {}).size() > 3);
+    CHECK(file.stored_blocks() == 10);
+    file.require_content();
+    require_ok(fs.step(true));
+    file.require_content();
+    REQUIRE(volume.unmount().ok());
+    REQUIRE_CLEAN(Image::copy_of(volume).check());
+}
+
+TEST_CASE("ranges: a piece of a hole costs no more because others were punched before")
+{
+    constexpr uint64_t kApart = 1001, kExtents = 4000;
+    SimVolume volume({2, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    const Result<Attributes> made = fs.names.make_node(kRoot, "sparse", S_IFREG | 0644, 0, {});
+    REQUIRE(made.ok());
+    for (uint64_t extent = 0; extent < kExtents; ++extent)
+        require_ok(fs.files.allocate_range(made->inode, 0, extent * kApart * kBlockBytes, kBlockBytes));
+    require_ok(fs.step(true));
+    const auto begun =
+        fs.files.begin_allocate_range(made->inode, kPunch, 0, kExtents * kApart * kBlockBytes, {});
+    REQUIRE(begun.ok());
+    std::vector<uint64_t> looks;
+    for (Progress progress = Progress::kMore; progress == Progress::kMore;) {
+        const uint64_t before = fs.store.cache.statistics().hits;
+        const Result<Progress> step = (*begun)->step();
+        REQUIRE_MESSAGE(step.ok(), err_text(step.err()));
+        progress = *step;
+        looks.push_back(fs.store.cache.statistics().hits - before);
+    }
+    REQUIRE(looks.size() >= 16);
+    CHECK(*std::max_element(looks.begin(), looks.end()) < 2 * looks[looks.size() / 8]);
+    CHECK(fs.names.get_attributes(made->inode)->block_count_512 == 0);
+    REQUIRE(volume.unmount().ok());
+    REQUIRE_CLEAN(Image::copy_of(volume).check());
+}
+
 TEST_CASE("ranges: what comes behind an end that is being cut off goes with the rest")
 {
     SimVolume volume({2, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024});

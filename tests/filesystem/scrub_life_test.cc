@@ -290,6 +290,42 @@ TEST_CASE("scrub life: what is freed while somebody finds it lost is listed unti
     CHECK(note(8) == left);
 }
 
+TEST_CASE(
+    "scrub life: what was freed in a group that is not in memory is listed only until its row was looked at")
+{
+    SimVolume volume(kShape);
+    make_and_mount(volume);
+    Prng prng(seed());
+    Filesystem& fs = volume.fs();
+    const InodeNumber file = make_file(fs, "file", random_content(prng, 300 * kKiB));
+    make_file(fs, "other", random_content(prng, 100 * kKiB));
+    REQUIRE(fs.step(true).ok());
+    std::vector<BlockRun> blocks;
+    for (const Ref<const ArrayGroup>& group : fs.volume->array().groups())
+        if (group->record.content == kGroupData && blocks.empty())
+            REQUIRE(fs.store.allocator.live_blocks(group->record.address, 100, blocks).ok());
+    REQUIRE(!blocks.empty());
+    REQUIRE(fs.step(true).ok());
+    fs.store.allocator.evict_idle(0);
+    std::vector<BlockRun> live;
+    REQUIRE(fs.store.allocator.live_in(blocks.front(), live) == Err::kBusy);
+    REQUIRE(fs.names.set_attributes(file, {.size_bytes = 0}, {}).ok());
+    std::vector<BlockRun> pinned;
+    for (const BlockRun& run : blocks) {
+        REQUIRE(fs.store.allocator.live_in(run, live) == Err::kBusy);
+        note_damage(fs.store, run.address, run.block_count, 1, DamageList::kByReader);
+        REQUIRE(fs.store.allocator.pinned_in(run, pinned).ok());
+    }
+    uint64_t freed = 0;
+    for (const BlockRun& run : pinned)
+        freed += run.block_count;
+    CHECK(fs.store.damage.block_count() == 100);
+    REQUIRE(fs.step(true).ok());
+    CHECK(freed >= 75);
+    CHECK(freed < 100);
+    CHECK(fs.store.damage.block_count() == 100 - freed);  // what the other file has
+}
+
 TEST_CASE("scrub life: the names of damaged files are told as long as there is room for them")
 {
     SimVolume volume(kShape);

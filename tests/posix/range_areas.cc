@@ -144,6 +144,22 @@ void check_reserved_room()
     expect_result(0, ftruncate(fd.get(), 0), "ftruncate");
     expect(stat_of("file").st_blocks <= 64, "truncation gives the room behind the end back: %ld blocks left",
            stat_of("file").st_blocks);
+    for (const int64_t size : {0, 5000}) {
+        expect_result(0, ftruncate(fd.get(), size), "ftruncate");
+        const int64_t used = stat_of("file").st_blocks;
+        expect_result(0, fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 1 << 20, 1 << 20),
+                      "fallocate behind the end");
+        expect(stat_of("file").st_blocks >= used + 2048, "room behind an end at %ld is taken", size);
+        expect_result(0, ftruncate(fd.get(), size), "ftruncate to the size that it has");
+        expect(stat_of("file").st_blocks <= used + 64,
+               "room behind an end at %ld is given back: %ld blocks left", size, stat_of("file").st_blocks);
+        expect_equal(size, stat_of("file").st_size, "size after it");
+    }
+    expect_result(0, fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, 1 << 20), "fallocate");
+    expect(UniqueFd(open("file", O_WRONLY | O_TRUNC)).valid(), "open with O_TRUNC");
+    expect_equal(0, stat_of("file").st_size, "size after O_TRUNC");
+    expect(stat_of("file").st_blocks <= 64, "O_TRUNC gives room back: %ld blocks left",
+           stat_of("file").st_blocks);
 }
 
 void check_refused_allocation()
