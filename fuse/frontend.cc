@@ -235,44 +235,65 @@ void drop_cached_pages(Frontend& frontend, PageDropper& dropper, InodeNumber ino
 
 namespace {
 
+// A change that failed. Its request is null where it was answered before.
 class HeldFailure final : public HeldAnswer {
 public:
-    HeldFailure(fuse_req_t request, InodeNumber inode, uint64_t offset, uint64_t bytes, Status status)
-        : request_(request), inode_(inode), offset_(offset), bytes_(bytes), status_(status)
+    HeldFailure(Frontend& frontend, fuse_req_t request, InodeNumber inode, uint64_t offset, uint64_t bytes,
+                Status status)
+        : frontend_(frontend),
+          request_(request),
+          inode_(inode),
+          offset_(offset),
+          bytes_(bytes),
+          status_(status)
     {
     }
     void drop() override
     {
-        Frontend& frontend = frontend_of(request_);
-        drop_cached_pages(frontend, frontend.range_dropper, inode_, offset_, bytes_);
-        frontend.page_cache.end_drop(inode_);
+        drop_cached_pages(frontend_, frontend_.range_dropper, inode_, offset_, bytes_);
+        frontend_.page_cache.end_drop(inode_);
     }
-    void answer() override { reply_status(request_, status_); }
+    void answer() override
+    {
+        if (request_ != nullptr)
+            reply_status(request_, status_);
+    }
 
 private:
+    Frontend& frontend_;
     const fuse_req_t request_;
     const InodeNumber inode_;
     const uint64_t offset_, bytes_;
     const Status status_;
 };
 
+void fail_change(fuse_req_t request, bool answer_first, InodeNumber inode, uint64_t offset, uint64_t bytes,
+                 Status status)
+{
+    Frontend& frontend = frontend_of(request);
+    const uint32_t uid = fuse_req_ctx(request)->uid;
+    forget_cached_attributes(frontend, inode);
+    frontend.page_cache.begin_any_drop(inode, offset, bytes);
+    if (answer_first)
+        reply_status(request, status);
+    frontend.range_invalidator.submit(uid, std::make_unique<HeldFailure>(frontend,
+                                                                         answer_first ? nullptr : request,
+                                                                         inode, offset, bytes, status));
+}
+
 }  // namespace
 
 void reply_failed_change(fuse_req_t request, InodeNumber inode, uint64_t offset, uint64_t bytes,
                          Status status)
 {
-    Frontend& frontend = frontend_of(request);
-    forget_cached_attributes(frontend, inode);
-    frontend.page_cache.begin_any_drop(inode, offset, bytes);
-    frontend.range_invalidator.submit(fuse_req_ctx(request)->uid,
-                                      std::make_unique<HeldFailure>(request, inode, offset, bytes, status));
+    fail_change(request, false, inode, offset, bytes, status);
 }
 
 void reply_failed_size(fuse_req_t request, InodeNumber inode, uint64_t size_bytes, Status status)
 {
     constexpr uint64_t kEnd = uint64_t{std::numeric_limits<int64_t>::max()} / kBlockBytes * kBlockBytes;
     const uint64_t from = std::min(size_bytes, kEnd);
-    reply_failed_change(request, inode, from, kEnd - from, status);
+    fail_change(request, true, inode, from, kEnd - from, status);
 }
 
 void reply_when_durable(fuse_req_t request, InodeNumber inode, Committer::SyncWhat what)

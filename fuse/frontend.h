@@ -235,7 +235,8 @@ void forget_cached_attributes(const Frontend& frontend, InodeNumber inode);
 void reply_failed_change(fuse_req_t request, InodeNumber inode, uint64_t offset, uint64_t bytes,
                          Status status);
 
-// The same for a change of the size to `size_bytes`.
+// The same for a change of the size to `size_bytes`, but the pages go after the reply: the kernel writes none
+// of the file back before it has the answer, and what a mapping changed is written back before it goes.
 void reply_failed_size(fuse_req_t request, InodeNumber inode, uint64_t size_bytes, Status status);
 
 // Replies when everything done so far is durable, or what fdatasync asks for: with success.

@@ -5,6 +5,8 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 from conftest import random_content, run, tool, wait_for
@@ -260,3 +262,53 @@ def test_files_and_folders_ask_for_themselves(volume):
     assert os.getxattr(root / "logs", NAME) == b"zstd"
     volume.unmount()
     volume.check()
+
+
+CUT = """
+import errno, mmap, os, sys
+folder, count, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+refused = 0
+for number in range(count):
+    fd = os.open(f"{folder}/text{number}", os.O_RDWR)
+    with mmap.mmap(fd, size) as mapped:
+        mapped[size - 1] = 7
+        try:
+            os.ftruncate(fd, size - 4096 - 1)
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+            refused += 1
+            end = size
+        else:
+            end = size - 4096 - 1
+    with open(f"{folder}/text{number}", "rb") as file:
+        assert len(file.read()) == end
+    os.close(fd)
+print(refused)
+"""
+
+
+def test_a_cut_that_is_refused_does_not_wait_for_what_a_mapping_changed_behind_it(make_volume):
+    """The kernel writes no pages back while it waits for the answer to a change of the size."""
+    volume = make_volume(member_count=4, member_mib=112, data="raid5", metadata="raid1")
+    volume.make()
+    volume.mount(options="compress=zstd:1")
+    count, size = 200, 8 * 4096
+    for number in range(count):
+        (volume.mount_point / f"text{number}").write_bytes(random_content(size // 2).hex().encode("ascii"))
+    os.sync()
+    with open(volume.mount_point / "rest", "wb", buffering=0) as rest:
+        for block in (MIB, 4096):
+            while True:
+                try:
+                    assert rest.write(random_content(block)) > 0
+                except OSError as error:
+                    assert error.errno == errno.ENOSPC
+                    break
+    cuts = subprocess.Popen([sys.executable, "-c", CUT, volume.mount_point, str(count), str(size)],
+                            stdout=subprocess.PIPE)
+    wait_for(lambda: cuts.poll() is not None, otherwise="a cut waits")
+    assert cuts.returncode == 0 and int(cuts.stdout.read()) > 0
+    os.unlink(volume.mount_point / "rest")
+    (volume.mount_point / "again").write_bytes(b"room")
+    volume.unmount()
+    assert volume.check()["clean"]
