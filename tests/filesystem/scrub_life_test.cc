@@ -617,6 +617,30 @@ TEST_CASE("scrub life: blocks that a balance finds lost are listed, and no other
     CHECK(right == content.size() / kBlockBytes - 3);
 }
 
+TEST_CASE("scrub life: blocks that are good again leave the list when a balance moves them")
+{
+    SimVolume volume(kShape);
+    make_and_mount(volume);
+    Prng prng(seed());
+    Filesystem& fs = volume.fs();
+    const std::vector<std::byte> content = random_content(prng, 300 * kKiB);
+    const InodeNumber file = make_file(fs, "file", content);
+    REQUIRE(fs.step(true).ok());
+    VolumeAddress first;
+    data_group(fs, first);
+    note_damage(fs.store, first, 3, 1, DamageList::kByReader);
+    REQUIRE(fs.step(true).ok());
+    CHECK(fs.info().damaged_blocks == 3);
+    REQUIRE(start_balance(fs, {.profiles = fs.volume->profiles(), .content = kGroupData}).ok());
+    CHECK(finish(fs).groups_stuck == 0);
+    for (int commit = 0; commit < 2; ++commit)
+        REQUIRE(fs.step(true).ok());
+    CHECK(fs.info().damaged_blocks == 0);
+    std::vector<std::byte> read(content.size());
+    REQUIRE(read_file(fs, file, read).ok());
+    CHECK(same(read, content));
+}
+
 TEST_CASE("scrub life: blocks that cannot be read are repaired, not called out of service")
 {
     SimVolume volume(kShape);
