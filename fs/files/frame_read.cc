@@ -2,7 +2,6 @@
 #include "fs/files/frame_read.h"
 
 #include <cstring>
-#include <ctime>
 
 #include "base/zstd_frame.h"
 
@@ -52,12 +51,8 @@ Status read_pieces(Store& store, const View& view, const std::vector<StoredPiece
     }
     const Status status = store.volume.array().read(out, lease);
     for (ReadPiece& piece : out) {
+        note_lost(store, piece);
         piece.checksums = nullptr;
-        // Of which only some between others are lost a scrub tells, or who reads them one by one.
-        if (piece.result.err() == Err::kTooManyFaults &&
-            piece.bad_blocks == piece.last_bad - piece.first_bad + 1)
-            note_damage(store, piece.address + uint64_t{piece.first_bad} * kBlockBytes, piece.bad_blocks,
-                        static_cast<uint64_t>(std::time(nullptr)), DamageList::kByReader);
     }
     return status;
 }

@@ -117,8 +117,7 @@ bool Cleaner::begin(const Step& step)
         chosen ? store_.allocator.numbers_of(*chosen) : std::optional<GroupNumbers>();
     if (!numbers)
         return false;
-    const uint64_t own_rows = numbers->closed ? 0 : numbers->free_row_blocks;
-    const uint64_t offered = numbers->closed ? 0 : own_rows + numbers->partial_row_blocks;
+    const uint64_t offered = numbers->closed ? 0 : numbers->free_row_blocks + numbers->partial_row_blocks;
     const uint64_t room = room_for(*numbers);
     // Writers go without the groups on their way until the slots are back. A balance leaves them half of what
     // there is, beside the group that it cannot do without.
@@ -126,7 +125,9 @@ bool Cleaner::begin(const Step& step)
     if (on_way > 0 && (step.when != CleanWhen::kBalance ||
                        (on_way + numbers->total_blocks) * 2 > on_way + store_.ledger.data_available()))
         return false;
-    // Its blocks go into rows, where writers are content with partial ones.
+    // Its blocks go into rows of open groups, where writers are content with partial ones, and with degraded
+    // groups.
+    const uint64_t own_rows = numbers->open() ? numbers->free_row_blocks : 0;
     const uint64_t rows = store_.allocator.numbers(kGroupData).free_row_blocks +
                           store_.volume.potential_blocks(kGroupData, SlotMembers::kPresent);
     if (rows < own_rows + room + store_.moving_blocks + store_.ledger.dirty_blocks() ||

@@ -172,8 +172,10 @@ Status Cleaner::switch_blocks(Transaction& open, std::span<const MovedRun> moves
         ends.push_back(live.size());
     }
     const auto free_run = [&](VolumeAddress address, uint64_t bytes) {
-        if (bytes > 0)
-            CW_ASSERT(store_.allocator.free_blocks(address, bytes / kBlockBytes, open.id).ok());
+        if (bytes == 0)
+            return;
+        CW_ASSERT(store_.allocator.free_blocks(address, bytes / kBlockBytes, open.id).ok());
+        note_freed(store_, address, bytes / kBlockBytes, open.id);
     };
     size_t next = 0;
     for (size_t i = 0; i < moves.size(); ++i) {

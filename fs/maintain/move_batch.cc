@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "base/checksum.h"
 #include "format/window_codec.h"
 
 namespace cowraid {
@@ -119,12 +118,11 @@ void BatchRead::read()
         }
     if (store_.volume.array().read(pieces).ok())
         return;
-    // What could not be had is not what it should be: it was cleared.
     for (const ReadPiece& piece : pieces) {
+        note_lost(store_, piece);
         const size_t first = static_cast<size_t>(piece.memory - batch_.memory.data()) / kBlockBytes;
         for (uint32_t i = 0; i < piece.block_count && !piece.result.ok(); ++i)
-            movable_[first + i] =
-                checksum_of(piece.memory + uint64_t{i} * kBlockBytes, kBlockBytes) == piece.checksums[i];
+            movable_[first + i] = holds_expected(piece, i);
     }
 }
 

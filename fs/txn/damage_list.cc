@@ -2,9 +2,11 @@
 #include "fs/txn/damage_list.h"
 
 #include <algorithm>
+#include <ctime>
 #include <optional>
 #include <utility>
 
+#include "base/checksum.h"
 #include "base/log.h"
 #include "format/damage_codec.h"
 #include "format/superblock_codec.h"
@@ -303,6 +305,26 @@ void note_damage(Store& store, VolumeAddress first, uint64_t block_count, uint64
         at = std::max(at, run.address + run.block_count * kBlockBytes);
         if (at >= end)
             break;
+    }
+}
+
+bool holds_expected(const ReadPiece& piece, uint32_t block)
+{
+    return checksum_of(piece.memory + uint64_t{block} * kBlockBytes, kBlockBytes) == piece.checksums[block];
+}
+
+void note_lost(Store& store, const ReadPiece& piece)
+{
+    if (piece.result.err() != Err::kTooManyFaults)
+        return;
+    const bool neighbours = piece.bad_blocks == piece.last_bad - piece.first_bad + 1;
+    const auto now = static_cast<uint64_t>(std::time(nullptr));
+    for (uint32_t first = piece.first_bad, at = first; at <= piece.last_bad; first = ++at) {
+        while (at <= piece.last_bad && (neighbours || !holds_expected(piece, at)))
+            ++at;
+        if (at > first)
+            note_damage(store, piece.address + uint64_t{first} * kBlockBytes, at - first, now,
+                        DamageList::kByReader);
     }
 }
 

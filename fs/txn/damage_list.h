@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "base/units.h"
 #include "format/damage_codec.h"
+#include "raid56/array.h"
 
 namespace cowraid {
 
@@ -119,5 +120,10 @@ void note_freed(Store& store, VolumeAddress first, uint64_t block_count, Transac
 // blocks before it says so here. Reads nothing.
 void note_damage(Store& store, VolumeAddress first, uint64_t block_count, uint64_t found_seconds,
                  uint64_t found_by);
+
+// Whether the block of a piece that was read has its checksum. One that could not be had was cleared.
+[[nodiscard]] bool holds_expected(const ReadPiece& piece, uint32_t block);
+// Lists the blocks of it that could not be had from any redundancy, as a reader.
+void note_lost(Store& store, const ReadPiece& piece);
 
 }  // namespace cowraid

@@ -89,7 +89,8 @@ bool RemapLookup::may_have_moved(VolumeAddress logical) const
     if (!active_)
         return false;
     const Ref<const ArrayGroup> group = array_.group_at(logical);
-    return !group || is_emptying(group->record.address);
+    // A group that leaves meanwhile is no emptying one any more, and is in the table no more.
+    return !group || is_emptying(group->record.address) || !array_.group_at(logical);
 }
 
 namespace {

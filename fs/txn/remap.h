@@ -47,7 +47,7 @@ public:
 
     // The group's blocks are about to move. Before the first entry.
     void add_emptying(VolumeAddress group_address);
-    // It leaves the map.
+    // It has left the map, and with it the array: may_have_moved() relies on that order.
     void remove_emptying(VolumeAddress group_address);
     [[nodiscard]] bool is_emptying(VolumeAddress group_address) const;
 

@@ -200,6 +200,44 @@ TEST_CASE("balance: groups of too many present members are not promised those th
     CHECK(finish(volume.fs()).state == State::kFinished);
 }
 
+TEST_CASE("balance: a missing member is removed from half-empty groups, whatever room is left")
+{
+    const VolumeProfiles profiles{ProfileId::kRaid5, ProfileId::kRaid1};
+    const BalanceOptions removal{.profiles = profiles, .content = kAllContent, .member = {4}};
+    int removed = 0;
+    for (uint64_t left_mib = 80; left_mib <= 128; left_mib += 16) {
+        CAPTURE(left_mib);
+        SimVolume volume({4, 256 * kMiB, profiles.data, profiles.metadata, 16 * kKiB});
+        make_and_mount(volume);
+        Filesystem& fs = volume.fs();
+        Prng prng(seed());
+        const std::vector<std::byte> content = random_content(prng, kFileBytes);
+        uint32_t files = 0;
+        for (; fs.info().available_bytes > left_mib * kMiB; ++files) {
+            write_file(fs, name_of(files), content);
+            REQUIRE(fs.step(true).ok());
+        }
+        for (uint32_t file = 0; file < files; file += 2)
+            REQUIRE(fs.names.unlink(kRoot, name_of(file)).ok());
+        for (int commit = 0; commit < 4; ++commit)
+            REQUIRE(fs.step(true).ok());
+        std::string why;
+        REQUIRE_MESSAGE(fs.committer.offline_member({4}, why).ok(), why);
+        if (!plan_only(fs, removal).ok())
+            continue;
+        ++removed;
+        REQUIRE(start_balance(fs, removal).ok());
+        const BalanceStatus status = finish(fs);
+        CHECK(status.state == State::kFinished);
+        CHECK(status.groups_stuck == 0);
+        for (uint32_t file = 1; file < files; file += 2)
+            require_content(fs, find_file(fs, name_of(file)), content);
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume, {3});
+    }
+    CHECK(removed > 0);
+}
+
 TEST_CASE("balance: the time that it waits for room is none that it ran")
 {
     SimVolume volume(four_of(ProfileId::kRaid5));

@@ -562,6 +562,37 @@ TEST_CASE("scrub life: the log names the blocks of a file that a read could not 
     CHECK_MESSAGE(logged.find(line) != std::string::npos, logged, " is not ", line);
 }
 
+namespace {
+
+// The data group with the first file.
+Ref<const ArrayGroup> data_group(Filesystem& fs, VolumeAddress& first_used)
+{
+    std::vector<BlockRun> blocks;
+    for (const Ref<const ArrayGroup>& group : fs.volume->array().groups()) {
+        if (group->geometry.parity > 0)
+            REQUIRE(fs.store.allocator.live_blocks(group->record.address, 1, blocks).ok());
+        if (!blocks.empty()) {
+            first_used = blocks.front().address;
+            return group;
+        }
+    }
+    FAIL("there is none");
+    return {};
+}
+
+// The block and the parity of its row rot.
+void lose(SimVolume& volume, Prng& prng, const ArrayGroup& group, VolumeAddress address)
+{
+    BlockPlace place = place_of(group.geometry, address - group.record.address);
+    for (int side = 0; side < 2; ++side, place.column = group.geometry.data_columns) {
+        const uint32_t column = group_column(group.geometry, place.stripe, place.column, 0);
+        rot(volume, prng, group.record.columns[column].member.value - 1,
+            group.locate(column, column_offset(group.geometry, place)).offset.value);
+    }
+}
+
+}  // namespace
+
 TEST_CASE("scrub life: a block that is lost among others of a read is listed, and charged once")
 {
     SimVolume volume(kShape);
@@ -570,20 +601,9 @@ TEST_CASE("scrub life: a block that is lost among others of a read is listed, an
     Filesystem& fs = volume.fs();
     const InodeNumber file = make_file(fs, "file", random_content(prng, 300 * kKiB));
     REQUIRE(fs.step(true).ok());
-    Ref<const ArrayGroup> group;
-    std::vector<BlockRun> blocks;
-    for (const Ref<const ArrayGroup>& one : fs.volume->array().groups())
-        if (one->geometry.parity > 0 && blocks.empty()) {
-            group = one;
-            REQUIRE(fs.store.allocator.live_blocks(one->record.address, 1, blocks).ok());
-        }
-    REQUIRE(!blocks.empty());
-    BlockPlace place = place_of(group->geometry, blocks.front().address - group->record.address);
-    for (int side = 0; side < 2; ++side, place.column = group->geometry.data_columns) {
-        const uint32_t column = group_column(group->geometry, place.stripe, place.column, 0);
-        rot(volume, prng, group->record.columns[column].member.value - 1,
-            group->locate(column, column_offset(group->geometry, place)).offset.value);
-    }
+    VolumeAddress first;
+    const Ref<const ArrayGroup> group = data_group(fs, first);
+    lose(volume, prng, *group, first);
     std::vector<std::byte> read(300 * kKiB);
     CHECK_FALSE(read_file(fs, file, read).ok());
     CHECK(fs.info().damaged_blocks == 1);
@@ -599,6 +619,62 @@ TEST_CASE("scrub life: a block that is lost among others of a read is listed, an
     CHECK_FALSE(read_file(fs, file, read).ok());
     CHECK(scrub(fs).lost == 1);
     CHECK(charged() == before);
+}
+
+TEST_CASE("scrub life: blocks that a balance finds lost are listed, and no others")
+{
+    SimVolume volume(kShape);
+    make_and_mount(volume);
+    Prng prng(seed());
+    Filesystem& fs = volume.fs();
+    const std::vector<std::byte> content = random_content(prng, 300 * kKiB);
+    const InodeNumber file = make_file(fs, "file", content);
+    REQUIRE(fs.step(true).ok());
+    VolumeAddress first;
+    const Ref<const ArrayGroup> group = data_group(fs, first);
+    // Of one row each.
+    const VolumeAddress lost[] = {first, first + 2 * kBlockBytes, first + 3 * kBlockBytes};
+    for (const VolumeAddress address : lost)
+        lose(volume, prng, *group, address);
+    REQUIRE(start_balance(fs, {.profiles = fs.volume->profiles(), .content = kGroupData}).ok());
+    CHECK(finish(fs).groups_stuck == 1);
+    for (const VolumeAddress address : lost)
+        CHECK(fs.store.damage.touches(address, address + kBlockBytes));
+    CHECK(fs.info().damaged_blocks == 3);
+    CHECK(scrub(fs).lost == 3);
+    std::vector<std::byte> read(content.size());
+    CHECK_FALSE(read_file(fs, file, read).ok());
+    size_t right = 0;
+    for (uint64_t offset = 0; offset < content.size(); offset += kBlockBytes) {
+        const std::span block = std::span(read).subspan(offset, kBlockBytes);
+        right += fs.files.read(file, offset, block).ok() &&
+                 same(block, std::span(content).subspan(offset, kBlockBytes));
+    }
+    CHECK(right == content.size() / kBlockBytes - 3);
+}
+
+TEST_CASE("scrub life: blocks that are good again leave the list when a balance moves them")
+{
+    SimVolume volume(kShape);
+    make_and_mount(volume);
+    Prng prng(seed());
+    Filesystem& fs = volume.fs();
+    const std::vector<std::byte> content = random_content(prng, 300 * kKiB);
+    const InodeNumber file = make_file(fs, "file", content);
+    REQUIRE(fs.step(true).ok());
+    VolumeAddress first;
+    data_group(fs, first);
+    note_damage(fs.store, first, 3, 1, DamageList::kByReader);
+    REQUIRE(fs.step(true).ok());
+    CHECK(fs.info().damaged_blocks == 3);
+    REQUIRE(start_balance(fs, {.profiles = fs.volume->profiles(), .content = kGroupData}).ok());
+    CHECK(finish(fs).groups_stuck == 0);
+    for (int commit = 0; commit < 2; ++commit)
+        REQUIRE(fs.step(true).ok());
+    CHECK(fs.info().damaged_blocks == 0);
+    std::vector<std::byte> read(content.size());
+    REQUIRE(read_file(fs, file, read).ok());
+    CHECK(same(read, content));
 }
 
 TEST_CASE("scrub life: blocks that cannot be read are repaired, not called out of service")

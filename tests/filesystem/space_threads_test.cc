@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Threads beside the commit thread: who asks for statistics while block groups come and go, who writes while
-// a flush takes the rows that fallocate reserved, and devices that come back while superblocks are written.
+// a flush takes the rows that fallocate reserved, devices that come back while superblocks are written, and
+// who looks for blocks of a group that leaves.
 #include <fcntl.h>
 #include <pthread.h>
 
@@ -91,7 +92,52 @@ struct CommitLoop {
     }
 };
 
+struct MovedReader {
+    const RemapLookup& lookup;
+    std::atomic<uint64_t> group{0};  // moves are under way there, or it has left
+    std::atomic<bool> done{false};
+    std::atomic<uint64_t> asked{0}, wrong{0};
+
+    static void* run(void* self)
+    {
+        auto& reader = *static_cast<MovedReader*>(self);
+        while (!reader.done) {
+            reader.wrong += reader.lookup.may_have_moved({reader.group}) ? 0 : 1;
+            ++reader.asked;
+        }
+        return nullptr;
+    }
+};
+
 }  // namespace
+
+TEST_CASE("blocks of a group may have moved, also in the moment in which it leaves")
+{
+    SimVolume volume({4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Array array(fs.volume->members(), {.read_only = true});
+    RemapLookup lookup(fs.store.cache, array, true);
+    GroupRecord record = fs.volume->map().groups.front();
+    record.address = {uint64_t{1} << 40};
+    MovedReader reader{lookup, record.address.value};
+    pthread_t threads[2];
+    for (pthread_t& thread : threads)
+        REQUIRE(pthread_create(&thread, nullptr, MovedReader::run, &reader) == 0);
+    for (int round = 0; round < 500'000 && reader.wrong == 0; ++round) {
+        record.address = record.address + record.span_bytes();
+        REQUIRE(array.add_group(record, fs.volume->superblock()).ok());
+        lookup.add_emptying(record.address);
+        reader.group = record.address.value;
+        array.remove_groups({&record.address, 1});
+        lookup.remove_emptying(record.address);
+    }
+    reader.done = true;
+    for (const pthread_t thread : threads)
+        pthread_join(thread, nullptr);
+    CHECK(reader.asked > 1000);
+    CHECK(reader.wrong == 0);
+}
 
 TEST_CASE("statistics of a degraded volume beside block groups that are filled and emptied")
 {
