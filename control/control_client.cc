@@ -93,6 +93,17 @@ Result<ControlClient> ControlClient::connect(const Uuid& volume)
     return err;
 }
 
+ControlClient::ControlClient(const Uuid& volume, UniqueFd fd) : volume_(volume), fd_(std::move(fd))
+{
+    const auto peer = peer_of(fd_.get());
+    daemon_ = peer.has_value() ? peer->pid : 0;
+}
+
+Status ControlClient::wait(uint32_t milliseconds)
+{
+    return wait_for_frame(fd_.get(), milliseconds);
+}
+
 Result<Json> ControlClient::next(uint32_t milliseconds)
 {
     const FrameLimits limits{.bytes_max = kControlAnswerBytesMax, .milliseconds = milliseconds};
@@ -121,7 +132,7 @@ Status ControlClient::send(const std::string& command, const json_t* arguments, 
         CW_ASSERT(json_object_update(request.get(), const_cast<json_t*>(arguments)) == 0);
     json_put_text(request.get(), "command", command);
     why = "the daemon of the volume does not answer; see the system log";
-    if (was_closed(fd_.get()))
+    if (!fd_.valid() || was_closed(fd_.get()))
         CW_TRY(connect_again());
     return write_frame(fd_.get(), json_print(request.get()), {}, descriptor);
 }
@@ -174,12 +185,6 @@ Result<MountedVolume> ControlClient::decode_mount(const Json& result)
     out.pid = static_cast<int>(json_get_integer(result.get(), "pid"));
     out.closing = json_get_flag(result.get(), "closing");
     return out;
-}
-
-int ControlClient::daemon() const
-{
-    const auto peer = peer_of(fd_.get());
-    return peer.has_value() ? peer->pid : 0;
 }
 
 std::optional<MountedVolume> find_mounted_volume(const Uuid& volume)

@@ -36,22 +36,24 @@ public:
                       int descriptor = -1);
     // The same for commands that wait for nothing: "mount", "info", "status", "layout",
     // "scrub-status", "balance-status", "events" and "shutdown-wait".
-    // kInterrupted after ten seconds without an answer; the connection is of no use then.
+    // kInterrupted after ten seconds without an answer; the next question takes another connection.
     Result<Json> ask(const std::string& command, std::string& why, const json_t* arguments = nullptr);
+    // Until an answer begins on a held connection, or its end; kInterrupted after `milliseconds`.
+    Status wait(uint32_t milliseconds);
     // One more answer on a held connection; kInterrupted after `milliseconds` (0: no limit), kNotFound when
-    // the daemon closed it.
+    // the daemon closed it. After an error the connection is of no use.
     Result<Json> next(uint32_t milliseconds);
     // A daemon answers this whatever its members do.
     Result<MountedVolume> mounted_volume();
     // Process id of the daemon, of which it is not asked; 0 when it cannot be told.
-    [[nodiscard]] int daemon() const;
+    [[nodiscard]] int daemon() const { return daemon_; }
 
 private:
     friend class DaemonSearch;
 
-    ControlClient(const Uuid& volume, UniqueFd fd) : volume_(volume), fd_(std::move(fd)) { }
-    // Connects again when the daemon closed the connection before this request. A request that was sent is
-    // never sent again: the daemon may have taken it.
+    ControlClient(const Uuid& volume, UniqueFd fd);
+    // Connects again when the connection ended before this request. A request that was sent is never sent
+    // again: the daemon may have taken it. kNotFound: there is no daemon any more, or it is another one.
     Status send(const std::string& command, const json_t* arguments, int descriptor, std::string& why);
     Status connect_again();
     Result<Json> receive(uint32_t milliseconds, std::string& why);
@@ -59,6 +61,7 @@ private:
 
     Uuid volume_;
     UniqueFd fd_;
+    int daemon_;
 };
 
 // How long a daemon is given for an answer that waits for nothing.

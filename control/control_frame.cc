@@ -33,18 +33,16 @@ public:
     {
         for (;;) {
             pollfd entry{.fd = fd, .events = events, .revents = 0};
-            int timeout = -1;
-            if (end_ != 0) {
-                const uint64_t now = now_milliseconds();
-                if (now >= end_)
-                    return Err::kInterrupted;
-                timeout = static_cast<int>(end_ - now);
-            }
-            const int ready = poll(&entry, 1, timeout);
+            const uint64_t now = end_ == 0 ? 0 : now_milliseconds();
+            const bool is_over = end_ != 0 && now >= end_;
+            // What is there is taken, however late it is looked at.
+            const int ready = poll(&entry, 1, end_ == 0 ? -1 : is_over ? 0 : static_cast<int>(end_ - now));
             if (ready > 0)
                 return {};
             if (ready < 0 && errno != EINTR)
                 return Err::kIo;
+            if (is_over)
+                return Err::kInterrupted;
         }
     }
 
@@ -94,6 +92,11 @@ Status write_all(int fd, std::string_view bytes, const Deadline& deadline, int d
 }
 
 }  // namespace
+
+Status wait_for_frame(int fd, uint32_t milliseconds)
+{
+    return Deadline(milliseconds).wait(fd, POLLIN);
+}
 
 Result<std::string> read_frame(int fd, const FrameLimits& limits, UniqueFd* descriptor)
 {

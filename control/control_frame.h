@@ -24,6 +24,9 @@ struct FrameLimits {
     uint32_t milliseconds = kControlDeadlineMilliseconds;
 };
 
+// kInterrupted: no byte of a frame came within `milliseconds` (0: no limit), nor did the peer close. Nothing
+// is read.
+Status wait_for_frame(int fd, uint32_t milliseconds);
 // kNotFound: the peer closed before the first byte. kTooBig: a length above the limit or of 0. kInterrupted:
 // the time ran out. kIo: closed inside a frame, or a socket error. After an error the stream is unusable.
 // `descriptor`, unless null: the one that came with the frame, if any; others are closed.

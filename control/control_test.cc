@@ -213,6 +213,38 @@ TEST_CASE("frame: ends and deadlines are told apart")
               .err() == Err::kInterrupted);
 }
 
+TEST_CASE("frame: what came in time is taken, however late it is looked at")
+{
+    const Pair ends = make_pair();
+    const std::string sent(100'000, 'x');
+    int taken = 0;
+    for (int round = 0; round < 2000; ++round) {
+        REQUIRE(write_frame(ends.a.get(), sent, {.bytes_max = 200'000}).ok());
+        const auto frame = read_frame(ends.b.get(), {.bytes_max = 200'000, .milliseconds = 1});
+        if (!frame.ok())
+            break;
+        taken += *frame == sent ? 1 : 0;
+    }
+    CHECK(taken == 2000);
+}
+
+TEST_CASE("frame: who looks for one in short turns loses nothing of it")
+{
+    const Pair ends = make_pair();
+    CHECK(wait_for_frame(ends.b.get(), 1).err() == Err::kInterrupted);
+    std::thread writer([&] {
+        usleep(190'000);
+        write_raw(ends.a.get(), std::string_view("\x04\0\0\0", 4));
+        usleep(60'000);
+        write_raw(ends.a.get(), "body");
+    });
+    while (wait_for_frame(ends.b.get(), 200).err() == Err::kInterrupted) { }
+    const auto frame = read_frame(ends.b.get(), {.milliseconds = 10'000});
+    writer.join();
+    REQUIRE(frame.ok());
+    CHECK(*frame == "body");
+}
+
 TEST_CASE("control: commands and errors")
 {
     Fixture fixture;

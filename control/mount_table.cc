@@ -32,6 +32,9 @@ MountEntry entry_of(libmnt_fs* mount)
     const auto text = [](const char* value) {
         return std::string(value == nullptr ? "" : value);
     };
+    const auto is_set = [&](const char* name) {
+        return mnt_optstr_get_option(mnt_fs_get_fs_options(mount), name, nullptr, nullptr) == 0;
+    };
     const dev_t device = mnt_fs_get_devno(mount);
     char* owner = nullptr;
     size_t owner_bytes = 0;
@@ -41,7 +44,8 @@ MountEntry entry_of(libmnt_fs* mount)
             .type = text(mnt_fs_get_fstype(mount)),
             .source = text(mnt_fs_get_source(mount)),
             .flags = text(mnt_fs_get_vfs_options(mount)),
-            .read_only = mnt_optstr_get_option(mnt_fs_get_fs_options(mount), "ro", nullptr, nullptr) == 0,
+            .read_only = is_set("ro"),
+            .synchronous = is_set("sync"),
             .owner = owner == nullptr ? "" : std::string(owner, owner_bytes)};
 }
 

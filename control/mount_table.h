@@ -21,6 +21,7 @@ struct MountEntry {
     std::string source;  // unescaped
     std::string flags;  // of the mount point: "rw,nosuid"
     bool read_only = false;  // the filesystem; a bind remount makes only the mount point so
+    bool synchronous = false;  // the filesystem: "sync"
     std::string owner;  // user id of who mounted a FUSE filesystem; empty for others
 
     [[nodiscard]] bool is_cowraid() const { return type == kMountType || type == kBlockMountType; }

@@ -127,3 +127,20 @@ def test_a_volume_that_is_not_there(labelled):
     assert result.returncode & 32
     assert "no volume labelled 'no-such-label' was found" in result.stderr
     assert not labelled.is_mounted()
+
+
+@pytest.mark.parametrize("loops", [True, False], ids=["block devices", "image files"])
+def test_a_remount_keeps_what_it_does_not_name(make_volume, loops):
+    volume = make_volume(loops=loops)
+    volume.make()
+    volume.mount(options="sync,noexec")
+
+    def kernels():
+        return set(run("findmnt", "-n", "-o", "OPTIONS", volume.mount_point).stdout.strip().split(","))
+
+    before = kernels()
+    assert {"sync", "noexec", "rw"} <= before
+    volume.mount(options="remount,commit=10")
+    assert kernels() == before
+    volume.mount(options="remount,async")
+    assert kernels() == before - {"sync"}

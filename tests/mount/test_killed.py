@@ -92,6 +92,24 @@ def test_terminated_daemon_unmounts_cleanly(volume):
     assert (volume.mount_point / "f").read_text() == "content"
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("loops", [True, False], ids=["block devices", "image files"])
+def test_an_interrupt_leaves_no_mount_that_nobody_serves(make_volume, loops, number):
+    volume = make_volume(loops=loops)
+    volume.make()
+    slow = ["strace", "-o", "/dev/null", "-e", "trace=mount,move_mount",
+            "-e", "inject=mount,move_mount:delay_exit=2000000"]
+    with subprocess.Popen([*slow, TOOLS / "mount.cowraid", *volume.devices, volume.mount_point]) as mounting:
+        wait_for(volume.is_mounted)
+        helper = run("pgrep", "-P", mounting.pid).stdout.split()
+        os.kill(int(helper[0]), number)
+        assert mounting.wait(timeout=PATIENCE) == 0
+    assert volume.answers()
+    (volume.mount_point / "f").write_text("content")
+    volume.unmount()
+    volume.check()
+
+
 @pytest.mark.parametrize("loops", [True, False], ids=["block devices", "image files"])
 def test_umount_says_that_the_daemon_died_in_its_last_commit(make_volume, loops):
     volume = make_volume(loops=loops)

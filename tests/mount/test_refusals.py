@@ -14,6 +14,7 @@ from conftest import TOOLS, random_content, run, tool, wait_for
 
 MOUNT_USAGE, MOUNT_FAILED = 1, 32
 EXIT_FAILED, EXIT_USAGE = 1, 2
+FSCK_FAILED = 8
 
 
 def refused(program, *arguments, code):
@@ -458,3 +459,23 @@ def test_unmounting_waits_not_long_for_images_that_another_locks(make_volume):
     finally:
         locker.kill()
         locker.wait()
+
+
+@pytest.mark.parametrize("command", [
+    ["cowraid", "--version"], ["cowraid", "scrub", "start", "--help"],
+    ["cowraid", "filesystem", "usage", "MEMBER"], ["cowraid", "filesystem", "usage", "--json", "MEMBER"],
+    ["cowraid", "inspect", "dump-super", "MEMBER"], ["cowraid", "inspect", "dump-tree", "MEMBER"],
+    ["mkfs.cowraid", "--help"], ["mkfs.cowraid", "-f", "MEMBER"], ["fsck.cowraid", "--help"]],
+    ids=lambda command: " ".join(command))
+def test_output_that_cannot_be_written_is_a_failure(images, command):
+    images.images[0].chmod(0o600)
+    program, *arguments = [word.replace("MEMBER", images.devices[0]) for word in command]
+    with open("/dev/full", "wb") as full:
+        result = subprocess.run([TOOLS / program, *arguments], stdout=full, stderr=subprocess.PIPE, text=True,
+                                check=False)
+    said = f"{program}: the output cannot be written"
+    assert result.stderr in (f"{said}: No space left on device\n", f"{said}\n")
+    assert result.returncode == (FSCK_FAILED if program == "fsck.cowraid" else EXIT_FAILED)
+    closed = subprocess.run(f"exec {TOOLS / program} {' '.join(arguments)} >&-", shell=True, text=True,
+                            stderr=subprocess.PIPE, check=False)
+    assert (closed.returncode, closed.stderr) == (0, "")

@@ -117,6 +117,34 @@ def test_the_rule_asks_the_program_and_udev_reads_what_it_says(made):
     assert not Path("/dev/disk/by-uuid", found["ID_FS_UUID"]).is_symlink()
 
 
+def test_members_that_appear_by_a_change_come_back(made):
+    """As those of the device mapper and of md do. A loop device stands for one."""
+    text = RULE.read_text(encoding="ascii")
+    lines = re.sub(r"\\\n\s*", "", text).splitlines()
+    [line] = [line for line in lines if '"dm-*|md*"' in line]
+    assert line.startswith('ACTION=="change", ')
+    if shutil.which("udevadm") is None:
+        pytest.skip("no udevadm")
+    block = "/sys/class/block/" + made.devices[0].removeprefix("/dev/")
+    rule = Path("/etc/udev/rules.d") / f"64-{made.folder.name}.rules"
+    rule.parent.mkdir(parents=True, exist_ok=True)
+
+    def wanted(rules, action):
+        rule.write_text(re.sub(r"/\S+/cowraid ", f"{TOOLS}/cowraid ", rules), encoding="ascii")
+        try:
+            shown = run("udevadm", "test", "-a", action, block).stdout
+        finally:
+            run("udevadm", "test", "-a", "remove", block)
+            rule.unlink()
+        assert "ID_FS_TYPE=cowraid" in shown
+        return re.findall(r"^SYSTEMD_WANTS=(.*)$", shown, re.MULTILINE)
+
+    service = f"cowraid-online@{Path(made.devices[0]).name}.service"
+    assert wanted(text, "add") == [service]
+    assert wanted(text, "change") == []
+    assert wanted(text.replace('"dm-*|md*"', '"loop*|md*"'), "change") == [service]
+
+
 def test_wiping_erases_all_copies(made):
     made.mount()
     for number in range(20):

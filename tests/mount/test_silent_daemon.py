@@ -5,12 +5,13 @@ without limit."""
 import contextlib
 import os
 import signal
+import subprocess
 import threading
 import time
 
 import pytest
 
-from conftest import PATIENCE, tool, wait_for
+from conftest import PATIENCE, TOOLS, random_content, tool, wait_for
 
 MOUNT_FAILED = 32
 CONTENT = b"dirty" * 20000
@@ -151,3 +152,40 @@ def test_who_mounted_it_is_told_that_the_daemon_does_not_answer(mounted):
         result, _ = timed("cowraid", "filesystem", "sync", mounted.mount_point)
         assert result.returncode == 1 and "its daemon does not answer (stopped or busy)" in result.stderr
         assert "only" not in result.stderr
+
+
+# A daemon ends a connection that brings no request for 5 s, and has 10 s to answer.
+@pytest.mark.parametrize("stops, seconds", [("command", 7), ("daemon", 12)])
+def test_who_waits_for_a_scrub_outlasts_a_stop(mounted, stops, seconds):
+    (mounted.mount_point / "f").write_bytes(random_content(1 << 20))
+    tool("cowraid", "filesystem", "sync", mounted.mount_point)
+    command = [TOOLS / "cowraid", "scrub", "--limit", "2m", "--json", mounted.mount_point]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as scrub:
+        wait_for(lambda: '"running"' in tool("cowraid", "scrub", "status", "--json",
+                                             mounted.mount_point).stdout)
+        time.sleep(1)
+        process = scrub.pid if stops == "command" else mounted.daemon()
+        os.kill(process, signal.SIGSTOP)
+        time.sleep(seconds)
+        os.kill(process, signal.SIGCONT)
+        printed, said = scrub.communicate(timeout=5 * PATIENCE)
+    assert scrub.returncode == 0, said
+    assert '"state": "finished"' in printed
+    silent = f"cowraid: waiting: the daemon (pid {process}) does not answer\n"
+    assert said == ("" if stops == "command" else silent)
+
+
+def test_who_waits_for_a_scrub_is_told_that_the_daemon_ended(mounted):
+    (mounted.mount_point / "f").write_bytes(random_content(1 << 20))
+    tool("cowraid", "filesystem", "sync", mounted.mount_point)
+    command = [TOOLS / "cowraid", "scrub", "--limit", "2m", mounted.mount_point]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as scrub:
+        wait_for(lambda: '"running"' in tool("cowraid", "scrub", "status", "--json",
+                                             mounted.mount_point).stdout)
+        with stopped(mounted):
+            assert "does not answer" in scrub.stderr.readline()
+            mounted.kill()
+        _, said = scrub.communicate(timeout=PATIENCE)
+    assert scrub.returncode == 1
+    assert said == ("cowraid: the daemon of the volume ended meanwhile: by umount, or see the system log; "
+                    "the scrub goes on when it is mounted again\n")

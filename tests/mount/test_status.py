@@ -106,8 +106,10 @@ def test_watch_ends_with_an_interrupt(make_volume):
         limit.cancel()
         assert watching.returncode == 0
     assert text.count("State:") == 2
-    bad = tool("cowraid", "status", "--watch=soon", volume.mount_point, check=False)
-    assert bad.returncode == 2
+    for seconds in ("soon", "", "0", "-1", "5x", "86401", "4294967297", "18446744073709551617"):
+        bad = run("timeout", "5", TOOLS / "cowraid", "status", f"--watch={seconds}", volume.mount_point,
+                  check=False)
+        assert bad.returncode == 2 and "--watch takes a number of seconds" in bad.stderr, seconds
 
 
 def test_a_dead_daemon_is_told(make_volume):

@@ -5,9 +5,14 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "base/out_of_memory.h"
+#include "base/print.h"
 #include "base/unique_fd.h"
 
 namespace cowraid {
@@ -32,10 +37,24 @@ void raise_file_size_limit()
     setrlimit(RLIMIT_FSIZE, &limit);
 }
 
+// After argp's texts, too, which end the program.
+void flush_output(int code, void* failed_code)
+{
+    const bool failed_before = ferror(stdout) != 0;
+    errno = 0;
+    if (fflush(stdout) == 0 && !failed_before)
+        return;
+    const std::string reason = errno == 0 ? "" : std::string(": ") + strerror(errno);
+    print_line(stderr, "%s: the output cannot be written%s", program_invocation_short_name, reason.c_str());
+    if (code == EXIT_SUCCESS)
+        _exit(static_cast<int>(reinterpret_cast<intptr_t>(failed_code)));
+}
+
 }  // namespace
 
 void start_program(int failed_code)
 {
+    on_exit(flush_output, reinterpret_cast<void*>(intptr_t{failed_code}));
     end_when_out_of_memory(failed_code);
     open_standard_descriptors();
     raise_file_size_limit();

@@ -8,7 +8,8 @@ namespace cowraid {
 
 // Mends what the program inherits and cannot work with: opens /dev/null on closed standard descriptors (a
 // member opened there would receive messages) and raises the limit of file sizes as far as allowed (members
-// may be image files). Without memory the program ends with one line and `failed_code`.
+// may be image files). Without memory the program ends with one line and `failed_code`; so it does at its end
+// when standard output could not be written, unless it failed already.
 void start_program(int failed_code);
 
 // What is read from them is empty, and what is written to them goes nowhere.

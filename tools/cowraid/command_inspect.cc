@@ -178,7 +178,7 @@ Status copy_to_output(FILE* file, std::string& why)
     rewind(file);
     char part[65536];
     while (const size_t bytes = copied ? fread(part, 1, sizeof part, file) : 0)
-        copied = fwrite(part, 1, bytes, stdout) == bytes;
+        fwrite(part, 1, bytes, stdout);
     if (copied && ferror(file) == 0)
         return {};
     why = std::string("what was read cannot be written: ") + strerror(errno);

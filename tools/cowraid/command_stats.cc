@@ -88,13 +88,17 @@ void print_stats_json(const VolumeInfo& info, const std::vector<MemberInfo>& mem
     print_json(out.get());
 }
 
-// The member that was named, by the id its own superblock tells; 0 when a volume was named.
-MemberId named_member(const VolumeTarget& target)
+// The member that was named, by the id its own superblock tells; 0 when a volume was named. A device that
+// answered the first look may fail the second one: then it is none, and stands for no volume.
+Result<MemberId> named_member(const VolumeTarget& target, std::string& why)
 {
+    if (target.named_device.empty())
+        return MemberId{};
     for (const FoundMember& found : target.members.members)
-        if (found.path == target.named_device)
+        if (found.named && found.superblock.member_id.value != 0)
             return found.superblock.member_id;
-    return {};
+    why = target.named_device + " was read once and cannot be read again; check the device";
+    return Err::kNotFound;
 }
 
 // With `reset` as it was before that.
@@ -122,13 +126,13 @@ int command_stats(int argc, char** argv, CommandOptions common)
     const auto target = target_of(options.common.operands, why);
     if (!target.ok())
         return command_failed(options.common, target.err(), why);
-    const MemberId member = named_member(*target);
-    const auto report = load(*target, member, options.reset, why);
+    const auto member = named_member(*target, why);
+    const auto report = member.ok() ? load(*target, *member, options.reset, why) : member.err();
     if (!report.ok())
         return command_failed(options.common, report.err(), why);
     std::vector<MemberInfo> members = report->info.members;
-    if (member.value != 0)
-        std::erase_if(members, [&](const MemberInfo& one) { return one.id != member; });
+    if (member->value != 0)
+        std::erase_if(members, [&](const MemberInfo& one) { return one.id != *member; });
     if (options.common.format == OutputFormat::kJson)
         print_stats_json(report->info, members);
     else

@@ -33,14 +33,22 @@ constexpr argp_option kStatusOptions[] = {
     {},
 };
 
+// 0: it is none.
+unsigned seconds_of(const char* text)
+{
+    constexpr uint64_t kDay = 86400;
+    const Result<uint64_t> seconds = parse_number(text);
+    return seconds.ok() && *seconds <= kDay ? static_cast<unsigned>(*seconds) : 0;
+}
+
 error_t parse_status_option(int key, char* text, argp_state* state)
 {
     auto& arguments = *static_cast<StatusArguments*>(state->input);
     switch (key) {
     case kKeyWatch:
-        arguments.watch_seconds = text == nullptr ? 1 : static_cast<unsigned>(strtoul(text, nullptr, 10));
+        arguments.watch_seconds = text == nullptr ? 1 : seconds_of(text);
         if (arguments.watch_seconds == 0)
-            argp_error(state, "--watch takes a number of seconds, not %s", quoted(text).c_str());
+            argp_error(state, "--watch takes a number of seconds, up to a day, not %s", quoted(text).c_str());
         return 0;
     default:
         return parse_flags(

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/print.h"
+#include "tools/common/program_start.h"
 #include "tools/common/volume_spec.h"
 
 namespace {
@@ -36,6 +37,7 @@ void print_help()
 
 int main(int argc, char** argv)
 {
+    cowraid::start_program(kOperationalError);
     for (int i = 1; i < argc; ++i) {
         std::string why;
         if (std::string_view(argv[i]) == "--help")

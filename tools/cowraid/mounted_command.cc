@@ -353,6 +353,18 @@ void show_progress(const CommandOptions& options, const WorkProgress& progress)
     print_over(stderr, "[" + bar + "] " + progress_text(progress, options.sizes));
 }
 
+bool ask_again(const ControlClient& client, Err err, unsigned& failures, std::string& said)
+{
+    const bool is_silent = err == Err::kInterrupted || err == Err::kBusy;
+    const std::string silent =
+        "the daemon" + (client.daemon() == 0 ? "" : " (pid " + std::to_string(client.daemon()) + ")") +
+        " does not answer";
+    if (is_silent && said != silent)
+        show_awaited(said = silent);
+    // It may have ended the connection just as the question came.
+    return is_silent || (err == Err::kIo && ++failures == 1);
+}
+
 void show_awaited(const std::string& awaits)
 {
     if (awaits.empty())

@@ -94,8 +94,13 @@ void show_progress(const CommandOptions& options, const WorkProgress& progress);
 // A line of its own; nothing when it is empty.
 void show_awaited(const std::string& awaits);
 
+// Of a question that got no answer: whether to ask again, because the daemon lives or may live. Says once in
+// `said` that it does not answer. `failures` counts what ended a connection in a row.
+bool ask_again(const ControlClient& client, Err err, unsigned& failures, std::string& said);
+
 // Asks again and again, and shows progress on a terminal, until the work does not run any more or the user
-// has seen enough. Says once what it awaits. Errors of `ask`; `why` is that the daemon ended, and `after` it.
+// has seen enough. Says once what it awaits. Errors of `ask`; `why` is that the daemon ended, and `after` it,
+// or that it does not answer and the user has waited enough.
 template <typename Answer>
 Result<Answer> follow_work(ControlClient& client, const CommandOptions& options,
                            Result<Answer> (*ask)(ControlClient&, std::string&),
@@ -103,16 +108,24 @@ Result<Answer> follow_work(ControlClient& client, const CommandOptions& options,
 {
     notice_interrupts();
     std::string said;
+    unsigned failures = 0;
     // Short work is not waited for much longer than it takes.
     for (useconds_t pause = kLookMicroseconds / 100;;
          pause = std::min(kLookMicroseconds, pause + pause / 32)) {
         Result<Answer> answer = ask(client, why);
+        if (!answer.ok() && ask_again(client, answer.err(), failures, said)) {
+            if (interrupted())
+                return answer;
+            usleep(pause);
+            continue;
+        }
         if (!answer.ok()) {
             why =
                 std::string("the daemon of the volume ended meanwhile: by umount, or see the system log; ") +
                 after;
             return answer;
         }
+        failures = 0;
         const WorkProgress now = progress(*answer);
         show_progress(options, now);
         if (now.awaits != said)

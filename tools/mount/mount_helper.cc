@@ -19,6 +19,7 @@
 #include "tools/mount/handshake.h"
 #include "tools/mount/member_wait.h"
 #include "tools/mount/mount_point.h"
+#include "tools/mount/signal_watch.h"
 #include "tools/mount/user_mount_table.h"
 
 namespace cowraid {
@@ -174,6 +175,9 @@ int mount_and_serve(int channel, const MountRequest& request, std::optional<Bloc
                     const std::string& shown_options)
 {
     std::string why;
+    // Until the daemon answers it ends with this program, and leaves a mount that nobody serves: signals
+    // wait.
+    block_watched_signals();
     auto mounted = attach_mount(request, std::move(block), why);
     if (!mounted.ok())
         return failed(why);
@@ -251,7 +255,7 @@ int run_remount(const MountRequest& request)
     actual.directory = request.directory;
     actual.sloppy = true;
     std::string why;
-    CW_ASSERT(parse_mount_options(entry->flags, actual, why).ok());
+    CW_ASSERT(parse_mount_options(entry->flags + (entry->synchronous ? ",sync" : ""), actual, why).ok());
     // A mount point may be read-only in a filesystem that is not; "ro" and "rw" are said of both.
     const bool was_read_only = actual.options.read_only = entry->read_only;
     const unsigned long flags_before = actual.kernel_flags;

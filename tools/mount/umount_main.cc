@@ -148,8 +148,10 @@ Result<bool> wait_for_daemon(Waiter& waiter, std::string& why)
     Result<bool> outcome = Err::kIo;
     why = "the daemon ended before it said that the last commit is stored; see the system log";
     for (int looks = 0;;) {
-        const auto message = waiter.client.next(kLookMilliseconds);
-        if (message.ok()) {
+        if (waiter.client.wait(kLookMilliseconds).err() != Err::kInterrupted) {
+            const auto message = waiter.client.next(kAskMilliseconds);
+            if (!message.ok())
+                return outcome;
             if (json_get_flag(message->get(), "ok"))
                 outcome = true;
             else
@@ -157,8 +159,6 @@ Result<bool> wait_for_daemon(Waiter& waiter, std::string& why)
             why = "the last commit failed: " + json_get_text(message->get(), "message");
             continue;
         }
-        if (message.err() != Err::kInterrupted)
-            return outcome;
         const auto mounted = find_mounted_volume(waiter.uuid);
         if (mounted.has_value() && !mounted->closing && ++looks >= kLooksMax)
             return false;
