@@ -509,8 +509,8 @@ void Background::stop()
     removal_thread_.join();
     committer_.discards.stop();
     discard_thread_.join();
-    committer_.store.commits.request_stop();
     if (commit_thread_.started()) {
+        committer_.store.commits.request_stop();
         commit_thread_.join();
         committer_.store.volume.commit_thread().end();
     }

@@ -80,6 +80,33 @@ void* sync_in_thread(void* fs)
     return nullptr;
 }
 
+// A sync that nobody answers ends with an error.
+struct TimedSync {
+    Filesystem& fs;
+    Status result;
+    std::atomic<bool> done{false};
+};
+
+bool syncs_in_time(Filesystem& fs)
+{
+    constexpr int kMilliseconds = 20'000;
+    TimedSync sync{fs, {}};
+    const auto run = [](void* argument) -> void* {
+        auto& sync = *static_cast<TimedSync*>(argument);
+        sync.result = sync.fs.committer.sync();
+        sync.done = true;
+        return nullptr;
+    };
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, nullptr, run, &sync) == 0);
+    for (int i = 0; i < kMilliseconds && !sync.done; ++i)
+        usleep(1000);
+    if (!sync.done)
+        fs.store.commits.suspend(Err::kShutdown);
+    pthread_join(thread, nullptr);
+    return sync.result.ok();
+}
+
 // One of several that want different things.
 struct Remounter {
     Filesystem& fs;
@@ -335,4 +362,39 @@ TEST_CASE("threads that are refused: the mount fails, a volume that is read-only
     CHECK(write_text(fs, make_file(fs, kRoot, "more"), "text"));
     CHECK(fs.committer.sync().ok());
     REQUIRE(fs.close().ok());
+}
+
+TEST_CASE("remount: after one that was refused for lack of threads the next one has a thread that commits")
+{
+    for (const bool reading : {false, true}) {
+        CAPTURE(reading);
+        Mirror mirror;
+        MountOptions options;
+        options.read_only = reading;
+        mirror.open(options);
+        Filesystem& fs = *mirror.fs;
+        std::string why;
+        REQUIRE(fs.committer.remount(true, why).ok());
+        for (const uint32_t threads : {0U, 1U, 2U}) {
+            limit_threads(threads);
+            const Status refused = fs.committer.remount(false, why);
+            limit_threads(kThreadsUnlimited);
+            REQUIRE(refused.err() == Err::kNoThread);
+            const Status writes = fs.committer.remount(false, why);
+            REQUIRE(writes.ok());
+            const std::string name = "file" + std::to_string(threads);
+            const InodeNumber file = make_file(fs, kRoot, name);
+            REQUIRE(write_text(fs, file, name));
+            REQUIRE(syncs_in_time(fs));
+            REQUIRE(fs.committer.remount(true, why).ok());
+            std::array<std::byte, 5> got{};
+            REQUIRE(fs.files.read(file, 0, got).ok());
+            CHECK(text_of(got) == name);
+        }
+        mirror.fs.reset();  // the daemon dies
+        mirror.open({});
+        for (const char* name : {"file0", "file1", "file2"})
+            CHECK(mirror.fs->names.lookup(kRoot, name).ok());
+        REQUIRE(mirror.fs->close().ok());
+    }
 }
