@@ -15,11 +15,9 @@ Status Committer::stop_writing()
     const Status last = commit();
     store.commits.suspend(Err::kReadOnly);
     store.ledger.answer_all();
-    CW_TRY(last);
-    CW_TRY(commit_clean());
-    store.volume.array().set_read_only(true);
-    store.volume.members().set_recorded(false);
-    return {};
+    const Status clean = last.ok() ? commit_clean() : last;
+    store.volume.end_writing();
+    return clean;
 }
 
 Status Committer::remount(bool read_only, std::string& why)
@@ -62,7 +60,7 @@ Status Committer::remount(bool read_only, std::string& why)
     store.volume.array().set_read_only(false);
     const Status status = start_writing(why);
     if (!status.ok())
-        store.volume.array().set_read_only(true);
+        store.volume.end_writing();
     return status;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/thread.h"
 #include "fs/make_volume.h"
+#include "tests/support/capture.h"
 #include "tests/support/names_volume.h"
 
 using namespace cowraid;
@@ -396,5 +397,25 @@ TEST_CASE("remount: after one that was refused for lack of threads the next one 
         for (const char* name : {"file0", "file1", "file2"})
             CHECK(mirror.fs->names.lookup(kRoot, name).ok());
         REQUIRE(mirror.fs->close().ok());
+    }
+}
+
+TEST_CASE("remount: after one that was refused what fails is logged, as no superblock says so")
+{
+    for (const uint32_t threads : {0U, 1U, 4U}) {
+        CAPTURE(threads);
+        MountOptions options;
+        options.read_only = true;
+        TestVolume volume(options);
+        Filesystem& fs = volume.fs();
+        std::string why;
+        limit_threads(threads);
+        const Status refused = fs.committer.remount(false, why);
+        limit_threads(kThreadsUnlimited);
+        REQUIRE(refused.err() == Err::kNoThread);
+        Captured log;
+        const MemberId member{2};
+        CHECK(fs.store.volume.members().fail(std::span(&member, 1)));
+        CHECK(log.text().find("failed: out of service") != std::string::npos);
     }
 }
