@@ -2,6 +2,7 @@
 // Between reading and writing while mounted.
 #include "device/open_member.h"
 #include "fs/commit/committer.h"
+#include "fs/commit/memory_pace.h"
 
 namespace cowraid {
 
@@ -17,6 +18,7 @@ Status Committer::stop_writing()
     store.ledger.answer_all();
     const Status clean = last.ok() ? commit_clean() : last;
     store.volume.end_writing();
+    release_unused_memory();
     return clean;
 }
 

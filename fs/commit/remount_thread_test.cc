@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 
+#include "base/large_memory.h"
 #include "base/thread.h"
 #include "fs/make_volume.h"
 #include "tests/support/capture.h"
@@ -418,4 +419,23 @@ TEST_CASE("remount: after one that was refused what fails is logged, as no super
         CHECK(fs.store.volume.members().fail(std::span(&member, 1)));
         CHECK(log.text().find("failed: out of service") != std::string::npos);
     }
+}
+
+TEST_CASE("remount: a volume that becomes read-only gives back what it has no use for")
+{
+    TestVolume volume(MountOptions{});
+    Filesystem& fs = volume.fs();
+    const InodeNumber file = make_file(fs, kRoot, "file");
+    const std::vector<std::byte> content(kMiB, std::byte{7});
+    for (uint64_t at = 0; at < 16 * kMiB; at += kMiB)
+        REQUIRE(fs.files.write(file, at, content, {}, {}).ok());
+    std::string why;
+    REQUIRE(fs.committer.remount(true, why).ok());
+    const size_t held = large_bytes_held();
+    large_trim();
+    large_trim();
+    CHECK(large_bytes_held() == held);
+    std::vector<std::byte> read(kMiB);
+    REQUIRE(fs.files.read(file, 15 * kMiB, read).ok());
+    CHECK(read == content);
 }
