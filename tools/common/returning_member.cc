@@ -23,23 +23,42 @@ Result<UniqueFd> open_returning(const std::string& path, std::string& why)
     return fd;
 }
 
-bool is_away(ControlClient& client, const Superblock& own)
+namespace {
+
+bool is_away(const MemberInfo& member)
 {
-    std::string ignored;
-    const auto answer = client.ask("info", ignored);
-    const auto report = answer.ok() ? decode_report(answer->get()) : Result<VolumeReport>(answer.err());
-    if (!report.ok())
-        return false;
-    if (own.on_spare())
-        return std::any_of(
-            report->info.spares.begin(), report->info.spares.end(),
-            [&](const SpareInfo& spare) { return spare.id == own.member_id && spare.path.empty(); });
-    return std::any_of(
-        report->info.members.begin(), report->info.members.end(),
-        [&](const MemberInfo& member) { return member.id == own.member_id && !member.in_service(); });
+    return !member.in_service();
 }
 
-namespace {
+bool is_away(const SpareInfo& spare)
+{
+    return spare.path.empty();
+}
+
+Result<VolumeReport> ask_report(ControlClient& client)
+{
+    std::string ignored;
+    CW_ASSIGN(const Json answer, client.ask("info", ignored));
+    return decode_report(answer.get());
+}
+
+bool is_away(const VolumeReport& report, const Superblock& own)
+{
+    const auto is_own = [&](const auto& one) {
+        return one.id == own.member_id && is_away(one);
+    };
+    return own.on_spare() ? std::any_of(report.info.spares.begin(), report.info.spares.end(), is_own)
+                          : std::any_of(report.info.members.begin(), report.info.members.end(), is_own);
+}
+
+bool lacks_any(const VolumeReport& report)
+{
+    const auto is_lacking = [](const auto& one) {
+        return is_away(one);
+    };
+    return std::any_of(report.info.members.begin(), report.info.members.end(), is_lacking) ||
+           std::any_of(report.info.spares.begin(), report.info.spares.end(), is_lacking);
+}
 
 // Nothing to be said where it is back, or where the daemon has it still.
 std::string bring_back(ControlClient& client, const std::string& path)
@@ -57,10 +76,19 @@ std::string bring_back(ControlClient& client, const std::string& path)
 
 }  // namespace
 
+bool is_away(ControlClient& client, const Superblock& own)
+{
+    const auto report = ask_report(client);
+    return report.ok() && is_away(*report, own);
+}
+
 std::vector<std::string> bring_back_found(ControlClient& client, const Uuid& volume,
                                           const std::vector<std::string>& left_out)
 {
     std::vector<std::string> lines;
+    const auto report = ask_report(client);
+    if (!report.ok() || !lacks_any(*report))
+        return lines;
     std::string ignored;
     const auto scanned = scan_for("UUID=" + uuid_text(volume), {}, ignored);
     if (!scanned.ok())
@@ -72,7 +100,7 @@ std::vector<std::string> bring_back_found(ControlClient& client, const Uuid& vol
         // Of several that say they are the same member the user chooses.
         const bool alone = std::count_if(scanned->members.begin(), scanned->members.end(), is_alike) == 1;
         const bool wanted = std::find(left_out.begin(), left_out.end(), one.path) == left_out.end();
-        if (!alone || !wanted || is_loop_of_another(one.path) || !is_away(client, one.superblock))
+        if (!alone || !wanted || is_loop_of_another(one.path) || !is_away(*report, one.superblock))
             continue;
         if (std::string line = bring_back(client, one.path); !line.empty())
             lines.push_back(std::move(line));
