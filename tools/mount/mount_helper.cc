@@ -183,9 +183,9 @@ void bring_back_members(const Uuid& volume, const std::vector<std::string>& left
 }
 
 // Those that appeared since they were searched. Several that are named are the members to use.
-void bring_back_late(const VolumeMembers& volume)
+void bring_back_late(const MountRequest& request, const VolumeMembers& volume)
 {
-    if (volume.named.size() > 1)
+    if (request.volume.name.empty() && request.volume.paths.size() + request.device_options.size() > 1)
         return;
     std::vector<std::string> seen;
     for (const FoundMember& member : volume.members)
@@ -254,7 +254,7 @@ int run_mount_helper(UniqueFd channel, const MountRequest& request)
     const bool degraded = json_get_flag(opened->get(), "degraded");
     const int result = mount_and_serve(channel.get(), actual, std::move(block), degraded ? "degraded" : "");
     if (result == kMountOk && degraded && (actual.kernel_flags & MS_RDONLY) == 0)
-        bring_back_late(*volume);
+        bring_back_late(request, *volume);
     return result;
 }
 
