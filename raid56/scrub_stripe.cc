@@ -646,7 +646,8 @@ void scrub_stripe(ScrubCall& call, uint64_t stripe, const RowsOfStripe& rows)
         call.sink.end_stripe();
         return on_time;
     };
-    call.report.given_up = !read_until_on_time(examine, [&] { return call.await(); });
+    if (!read_until_on_time(examine, [&] { return call.await(); }))
+        call.report.given_up = true;
 }
 
 }  // namespace cowraid

@@ -14,6 +14,7 @@
 #include "base/large_memory.h"
 #include "base/malloc_release.h"
 #include "fs/commit/committer.h"
+#include "fs/commit/memory_pace.h"
 #include "fs/names/removal.h"
 #include "fs/txn/group_planning.h"
 
@@ -214,40 +215,6 @@ void ConfirmPace::step()
         next_us_ = UINT64_MAX;
     else if (next_us_ == UINT64_MAX || next_us_ <= now)
         next_us_ = now + kSoonUs;
-}
-
-// Where a mount holds most of what it may take, what nobody uses goes back to the kernel at once.
-class MemoryPace {
-public:
-    explicit MemoryPace(const MountOptions& options)
-        : most_(std::max(options.memory_bytes, options.node_cache_bytes + options.dirty_bytes_max +
-                                                   options.partial_writes.stripe_cache_bytes)),
-          held_max_(most_ - std::min(most_ / 8 * 3, 256 * kMiB))
-    {
-    }
-
-    void step();
-
-private:
-    static constexpr uint64_t kPauseUs = 200'000;
-
-    // What is outside of both, and what they grow by until the next look, is the rest.
-    const uint64_t most_, held_max_;
-    uint64_t next_us_ = 0;
-};
-
-void MemoryPace::step()
-{
-    const uint64_t now = clock_us();
-    if (now < next_us_)
-        return;
-    next_us_ = now + kPauseUs;
-    const MallocBytes malloc = malloc_bytes();
-    if (malloc.held + large_bytes_held() < held_max_)
-        return;
-    large_trim();
-    if (malloc.free >= most_ / 32)
-        malloc_release();
 }
 
 }  // namespace
@@ -509,8 +476,8 @@ void Background::stop()
     removal_thread_.join();
     committer_.discards.stop();
     discard_thread_.join();
-    committer_.store.commits.request_stop();
     if (commit_thread_.started()) {
+        committer_.store.commits.request_stop();
         commit_thread_.join();
         committer_.store.volume.commit_thread().end();
     }

@@ -69,7 +69,9 @@ Status recover_rows(Recovery& recovery)
     Store& store = recovery.committer.store;
     RecoverySink sink(*store.timeline.open(), store.allocator);
     const Status status = store.volume.recover_rows(store.options, sink, recovery.counts);
-    recovery.committer.recovered_rows += recovery.counts.rows;
+    // What a read-only mount has recovered is recovered again when it may write.
+    std::atomic<uint64_t>& rows = recovery.committer.recovered_rows;
+    rows = std::max<uint64_t>(rows, recovery.counts.rows);
     if (status.err() == Err::kNoThread)
         recovery.why = err_text(status.err());
     // Reached by forgery only.
@@ -181,6 +183,7 @@ Status run_recovery(Committer& committer, std::span<const RecoveryPass> passes, 
 {
     const uint64_t begun_ns = monotonic_ns();
     const uint64_t records_before = committer.replayed_records;
+    const bool is_replayed = records_before > 0 && committer.store.service.keeps_log();
     Recovery recovery{committer, why, {}};
     Status result;
     committer.recovered &= kRecordsApplied | kLogDead;
@@ -195,7 +198,11 @@ Status run_recovery(Committer& committer, std::span<const RecoveryPass> passes, 
         result = status;
         if (why.empty())
             why = std::string(pass.name) + " failed: " + err_text(status.err()) +
-                  (status.err() == Err::kTooManyFaults ? "; what is there can be read with -o ro" : "");
+                  (status.err() == Err::kTooManyFaults ? "; what is there can be read with -o ro" : "") +
+                  // Beside the records rows that are being committed take no new blocks.
+                  (status.err() == Err::kNoSpace && is_replayed
+                       ? "; unmount it and mount it for writing, which takes less room"
+                       : "");
         // Without room what needs none goes on: it can be read then.
         if (status != Status(Err::kNoSpace))
             break;
@@ -263,7 +270,7 @@ Status Committer::start(std::string& why)
     if (status.err() != Err::kNoSpace || (recovered & kRecordsApplied) == 0)
         return status;
     store.service.set_reason("no room for what the logs hold");
-    store.volume.array().set_read_only(true);
+    store.volume.end_writing();
     return {};
 }
 

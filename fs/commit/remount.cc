@@ -2,6 +2,7 @@
 // Between reading and writing while mounted.
 #include "device/open_member.h"
 #include "fs/commit/committer.h"
+#include "fs/commit/memory_pace.h"
 
 namespace cowraid {
 
@@ -15,11 +16,10 @@ Status Committer::stop_writing()
     const Status last = commit();
     store.commits.suspend(Err::kReadOnly);
     store.ledger.answer_all();
-    CW_TRY(last);
-    CW_TRY(commit_clean());
-    store.volume.array().set_read_only(true);
-    store.volume.members().set_recorded(false);
-    return {};
+    const Status clean = last.ok() ? commit_clean() : last;
+    store.volume.end_writing();
+    release_unused_memory();
+    return clean;
 }
 
 Status Committer::remount(bool read_only, std::string& why)
@@ -62,7 +62,7 @@ Status Committer::remount(bool read_only, std::string& why)
     store.volume.array().set_read_only(false);
     const Status status = start_writing(why);
     if (!status.ok())
-        store.volume.array().set_read_only(true);
+        store.volume.end_writing();
     return status;
 }
 

@@ -8,8 +8,10 @@
 #include <array>
 #include <atomic>
 
+#include "base/large_memory.h"
 #include "base/thread.h"
 #include "fs/make_volume.h"
+#include "tests/support/capture.h"
 #include "tests/support/names_volume.h"
 
 using namespace cowraid;
@@ -78,6 +80,33 @@ void* sync_in_thread(void* fs)
 {
     CHECK(static_cast<Filesystem*>(fs)->committer.sync().ok());
     return nullptr;
+}
+
+// A sync that nobody answers ends with an error.
+struct TimedSync {
+    Filesystem& fs;
+    Status result;
+    std::atomic<bool> done{false};
+};
+
+bool syncs_in_time(Filesystem& fs)
+{
+    constexpr int kMilliseconds = 20'000;
+    TimedSync sync{fs, {}};
+    const auto run = [](void* argument) -> void* {
+        auto& sync = *static_cast<TimedSync*>(argument);
+        sync.result = sync.fs.committer.sync();
+        sync.done = true;
+        return nullptr;
+    };
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, nullptr, run, &sync) == 0);
+    for (int i = 0; i < kMilliseconds && !sync.done; ++i)
+        usleep(1000);
+    if (!sync.done)
+        fs.store.commits.suspend(Err::kShutdown);
+    pthread_join(thread, nullptr);
+    return sync.result.ok();
 }
 
 // One of several that want different things.
@@ -335,4 +364,78 @@ TEST_CASE("threads that are refused: the mount fails, a volume that is read-only
     CHECK(write_text(fs, make_file(fs, kRoot, "more"), "text"));
     CHECK(fs.committer.sync().ok());
     REQUIRE(fs.close().ok());
+}
+
+TEST_CASE("remount: after one that was refused for lack of threads the next one has a thread that commits")
+{
+    for (const bool reading : {false, true}) {
+        CAPTURE(reading);
+        Mirror mirror;
+        MountOptions options;
+        options.read_only = reading;
+        mirror.open(options);
+        Filesystem& fs = *mirror.fs;
+        std::string why;
+        REQUIRE(fs.committer.remount(true, why).ok());
+        for (const uint32_t threads : {0U, 1U, 2U}) {
+            limit_threads(threads);
+            const Status refused = fs.committer.remount(false, why);
+            limit_threads(kThreadsUnlimited);
+            REQUIRE(refused.err() == Err::kNoThread);
+            const Status writes = fs.committer.remount(false, why);
+            REQUIRE(writes.ok());
+            const std::string name = "file" + std::to_string(threads);
+            const InodeNumber file = make_file(fs, kRoot, name);
+            REQUIRE(write_text(fs, file, name));
+            REQUIRE(syncs_in_time(fs));
+            REQUIRE(fs.committer.remount(true, why).ok());
+            std::array<std::byte, 5> got{};
+            REQUIRE(fs.files.read(file, 0, got).ok());
+            CHECK(text_of(got) == name);
+        }
+        mirror.fs.reset();  // the daemon dies
+        mirror.open({});
+        for (const char* name : {"file0", "file1", "file2"})
+            CHECK(mirror.fs->names.lookup(kRoot, name).ok());
+        REQUIRE(mirror.fs->close().ok());
+    }
+}
+
+TEST_CASE("remount: after one that was refused what fails is logged, as no superblock says so")
+{
+    for (const uint32_t threads : {0U, 1U, 4U}) {
+        CAPTURE(threads);
+        MountOptions options;
+        options.read_only = true;
+        TestVolume volume(options);
+        Filesystem& fs = volume.fs();
+        std::string why;
+        limit_threads(threads);
+        const Status refused = fs.committer.remount(false, why);
+        limit_threads(kThreadsUnlimited);
+        REQUIRE(refused.err() == Err::kNoThread);
+        Captured log;
+        const MemberId member{2};
+        CHECK(fs.store.volume.members().fail(std::span(&member, 1)));
+        CHECK(log.text().find("failed: out of service") != std::string::npos);
+    }
+}
+
+TEST_CASE("remount: a volume that becomes read-only gives back what it has no use for")
+{
+    TestVolume volume(MountOptions{});
+    Filesystem& fs = volume.fs();
+    const InodeNumber file = make_file(fs, kRoot, "file");
+    const std::vector<std::byte> content(kMiB, std::byte{7});
+    for (uint64_t at = 0; at < 16 * kMiB; at += kMiB)
+        REQUIRE(fs.files.write(file, at, content, {}, {}).ok());
+    std::string why;
+    REQUIRE(fs.committer.remount(true, why).ok());
+    const size_t held = large_bytes_held();
+    large_trim();
+    large_trim();
+    CHECK(large_bytes_held() == held);
+    std::vector<std::byte> read(kMiB);
+    REQUIRE(fs.files.read(file, 15 * kMiB, read).ok());
+    CHECK(read == content);
 }

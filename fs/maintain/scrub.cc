@@ -515,7 +515,9 @@ bool Scrub::step()
         scrub_rows(store_, step.order, step.piece, turns, step.report);
     turns.pause();
     step.piece.view = {};  // what follows may take long
-    if (step.report.given_up) {
+    // Heads are looked at between commits, of which there are none now.
+    const bool no_commits = step.piece.head && store_.service.read_only();
+    if (step.report.given_up || no_commits) {
         give_back(step);
         return true;
     }
@@ -638,7 +640,8 @@ bool Scrub::wait()
     while (!stopped_) {
         if (std::exchange(may_mend_, false))
             return true;
-        if (status_.state != ScrubState::kRunning || position_.done)
+        // One that becomes read-only ends its threads.
+        if (status_.state != ScrubState::kRunning || position_.done || store_.service.read_only())
             changed_.wait(mutex_);
         else if (const uint64_t due = due_ms(), run = run_ms(); run < due)
             changed_.wait_for(mutex_, due - run);

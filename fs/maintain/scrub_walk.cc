@@ -342,12 +342,15 @@ bool load_unknown(Store& store, const ArrayGroup& group, uint64_t from, uint64_t
 class CommittedSink final : public ScrubSink {
 public:
     // Who copies records nothing, and holds nobody up.
-    CommittedSink(Store& store, const ScrubPiece& piece, ScrubScope scope, WorkTurns& turns)
+    CommittedSink(Store& store, const ScrubPiece& piece, const ScrubOrder& order, WorkTurns& turns,
+                  ScrubReport& report)
         : store_(store),
           group_(*piece.group),
           blocks_(piece.blocks),
-          records_(scope != ScrubScope::kReplaced),
-          turns_(turns)
+          records_(order.scope != ScrubScope::kReplaced),
+          mends_(order.mode == ScrubMode::kRepair),
+          turns_(turns),
+          report_(report)
     {
     }
 
@@ -383,6 +386,9 @@ public:
             gate_.emplace(store_.gate);
         } while (committing() && monotonic_ns() < deadline);
         may_record_ = may_record_ && !committing();
+        // It becomes read-only: who goes on when it can be written again begins with this piece.
+        if (!may_record_ && mends_ && store_.service.read_only())
+            report_.given_up = true;
     }
     void end_stripe() override
     {
@@ -427,8 +433,9 @@ private:
     Store& store_;
     const ArrayGroup& group_;
     const UsedBlocks& blocks_;
-    const bool records_;
+    const bool records_, mends_;
     WorkTurns& turns_;
+    ScrubReport& report_;
     std::optional<ChangeReservation> reserved_;
     std::optional<ReadLock> gate_;
     VolumeAddress stripe_;  // its first data block
@@ -682,7 +689,7 @@ void scrub_rows(Store& store, const ScrubOrder& order, const ScrubPiece& piece, 
 {
     if (is_mutant(CommitMutant::kCaughtUpUnread))
         return;
-    CommittedSink sink(store, piece, order.scope, turns);
+    CommittedSink sink(store, piece, order, turns, report);
     Array& array = store.volume.array();
     const VolumeAddress group = piece.group->record.address;
     const uint64_t row_bytes = uint64_t{piece.group->geometry.columns()} * kBlockBytes;

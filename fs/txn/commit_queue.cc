@@ -121,6 +121,7 @@ void CommitQueue::resume()
 {
     MutexLock lock(mutex_);
     suspended_ = {};
+    requested_.stop = false;  // of a thread that has ended
 }
 
 }  // namespace cowraid

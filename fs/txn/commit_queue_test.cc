@@ -57,3 +57,13 @@ TEST_CASE("commit queue: nobody waits for a commit that nobody makes")
     queue.wait_async({3}, &failed);
     CHECK((failed.status && failed.status->err() == Err::kIo));
 }
+
+TEST_CASE("commit queue: a stop that no thread took is none of who commits next")
+{
+    CommitQueue queue;
+    queue.request_stop();
+    queue.resume();
+    CHECK_FALSE(queue.sleep(0).stop);
+    queue.request_stop();
+    CHECK(queue.sleep(0).stop);
+}

@@ -367,6 +367,9 @@ public:
     // present members, bit for bit; then records which members are away and what others are stale, and stamps
     // a random epoch when degraded. Flushed.
     Status begin_writing();
+    // Nothing is written from now on, nor does a superblock say what failed. Until begin_writing(), before
+    // which the array takes writes again.
+    void end_writing();
     // After open(): brings the rows that the write-intent logs name to a state that has every committed
     // block. `sink` learns the checksums of all their blocks, which must be in the next commit. When the
     // array is written to, after begin_writing(): flushed, and writes in place are started. What a read-only

@@ -284,6 +284,12 @@ Status Volume::publish_map()
                         : Status();
 }
 
+void Volume::end_writing()
+{
+    array_->set_read_only(true);
+    members_.set_recorded(false);
+}
+
 Status Volume::begin_writing()
 {
     commit_thread_.assert_here();

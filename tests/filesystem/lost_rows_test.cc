@@ -7,6 +7,7 @@
 
 #include "fs/volume/volume.h"
 #include "tests/filesystem/check_content.h"
+#include "tests/support/capture.h"
 #include "tests/support/mutant_scope.h"
 
 using namespace cowraid;
@@ -249,6 +250,50 @@ TEST_CASE("a mount that finds no room to commit recovered rows is read-only, and
         require_rows(volume.fs());
         if (logged)
             require_logged(volume.fs());
+        REQUIRE(volume.unmount().ok());
+        CheckReport report;
+        REQUIRE_MESSAGE(volume.check(report, why).ok(), why);
+        REQUIRE_CLEAN(report);
+    }
+}
+
+TEST_CASE("a remount that finds no room to commit recovered rows leaves everything as it was")
+{
+    for (const bool logged : {false, true}) {
+        CAPTURE(logged);
+        SimVolume volume(kShape);
+        make_crashed_in_place(volume, logged);
+        MountOptions reading = manual_options();
+        reading.read_only = true;
+        std::string why;
+        REQUIRE_MESSAGE(volume.mount(reading, why).ok(), why);
+        Filesystem& fs = volume.fs();
+        const uint64_t rows = fs.info().recovered_rows;
+        CHECK(rows > 0);
+        {
+            const MutantScope full(CommitMutant::kNoRoom);
+            REQUIRE(fs.committer.remount(false, why).err() == Err::kNoSpace);
+        }
+        // A mount commits rows before it has the records.
+        CHECK(why.ends_with("; unmount it and mount it for writing, which takes less room") == logged);
+        CHECK(fs.info().read_only);
+        CHECK(fs.info().recovered_rows == rows);
+        require_rows(fs);
+        if (!logged) {
+            // No superblock says so.
+            Captured log;
+            const MemberId member{2};
+            CHECK(fs.store.volume.members().fail(std::span(&member, 1)));
+            CHECK(log.text().find("failed: out of service") != std::string::npos);
+            volume.kill();
+            continue;
+        }
+        require_logged(fs);
+        REQUIRE(volume.unmount().ok());
+        REQUIRE_MESSAGE(mount(volume, why), why);
+        CHECK(!volume.fs().info().read_only);
+        require_rows(volume.fs());
+        require_logged(volume.fs());
         REQUIRE(volume.unmount().ok());
         CheckReport report;
         REQUIRE_MESSAGE(volume.check(report, why).ok(), why);

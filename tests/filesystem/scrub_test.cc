@@ -246,6 +246,49 @@ void make_groups(SimVolume& volume, Prng& prng)
 
 }  // namespace
 
+TEST_CASE("scrub: rows that it may not mend any more as the volume becomes read-only are mended later")
+{
+    SimVolume volume({4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1c3, kChunkBytes});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    make_file(fs, "file", random_content(prng, kBlockBytes));
+    REQUIRE(fs.step(true).ok());
+    const std::vector<std::vector<MemberBlock>> rows = rows_of_groups(fs);
+    REQUIRE(rows.size() == 1);
+    // A free block and parity: what they should be has to be recorded.
+    for (const size_t column : {2, 3})
+        rot(volume, prng, rows[0][column].member, rows[0][column].offset);
+    Scrub& scrubber = fs.committer.scrub;
+    for (const ScrubMode mode : {ScrubMode::kRepair, ScrubMode::kLook}) {
+        CAPTURE(static_cast<int>(mode));
+        REQUIRE(scrubber.start({.mode = mode}).ok());
+        // A remount begins so while threads take steps.
+        fs.store.service.become(ServiceState::Kind::kReading);
+        for (int step = 0; step < 1000 && scrubber.status().state != ScrubState::kFinished; ++step)
+            scrubber.step();
+        // Who only looks has no need to write. Superblocks are looked at between commits.
+        CHECK((scrubber.status().parity_blocks > 0) == (mode == ScrubMode::kLook));
+        CHECK(scrubber.status().heads == 0);
+        CHECK(scrubber.status().state == ScrubState::kPaused);
+        fs.store.service.become(ServiceState::Kind::kWriting);
+        for (int step = 0; step < 1000 && scrubber.status().state != ScrubState::kFinished; ++step)
+            scrubber.step();
+        const ScrubStatus status = scrubber.status();
+        CHECK(status.state == ScrubState::kFinished);
+        CHECK((status.adopted > 0) == (mode == ScrubMode::kRepair));
+        CHECK(status.heads > 0);
+        CHECK_FALSE(status.damaged());
+    }
+    REQUIRE(fs.step(true).ok());
+    require_quiet(scrub(fs));
+    REQUIRE(volume.unmount().ok());
+    CheckReport report;
+    std::string why;
+    REQUIRE(volume.check(report, why).ok());
+    CHECK(report.clean());
+}
+
 TEST_CASE("scrub plan: passes by percent go round all groups while one of them stays damaged")
 {
     SimVolume volume({4, 512 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1c3, 64 * kKiB});

@@ -3,12 +3,14 @@
 
 import json
 import os
+import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from conftest import random_content, run, tool
+from conftest import TOOLS, random_content, run, tool, wait_for
 from member_file import DetachableFile, MemberFile
 from test_balance import Writer
 from test_catch_up import without
@@ -258,5 +260,77 @@ def test_a_member_under_a_dead_mount_comes_back(make_volume):
         volume.wait_caught_up()
         assert states(volume) == ["present"] * 4
         verify(sums)
+    volume.unmount()
+    volume.check()
+
+
+def test_a_member_that_appears_while_the_volume_is_read_only_is_taken_when_it_is_writable(make_volume):
+    """udev asks once, when the device appears."""
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=128)
+    volume.make()
+    volume.mount()
+    sums = fill(volume.mount_point, 1, file_count=20)
+    volume.unmount()
+    volume.hide([2])
+    volume.mount(without(volume, [2]), "degraded")
+    sums.update(fill(volume.mount_point, 2, file_count=20))
+    volume.unmount()
+    volume.mount(without(volume, [2]), "ro,degraded")
+    volume.unhide([2])
+    asked = tool("cowraid", "device", "online", "--if-away", volume.devices[2], check=False)
+    assert asked.returncode == 1 and states(volume)[2] == "missing"
+    said = volume.mount(options="remount,rw").stderr
+    assert f"{volume.devices[2]} is back in service" in said
+    volume.wait_caught_up()
+    assert states(volume) == ["present"] * 4
+    verify(sums)
+    assert volume.mount(options="remount,ro").stderr == ""
+    assert volume.mount(options="remount,rw").stderr == ""
+    # What a user took out of service stays out.
+    tool("cowraid", "device", "offline", "2", volume.mount_point)
+    volume.mount(options="remount,ro")
+    assert volume.mount(options="remount,rw").stderr == ""
+    assert states(volume) == ["present", "missing", "present", "present"]
+    online(volume, "2", "-B")
+    volume.unmount()
+    volume.check()
+    volume.hide([0])
+    volume.mount(without(volume, [0]), "degraded,ro")
+    verify(sums)
+
+
+def test_a_member_that_appears_while_a_mount_opens_the_volume_is_taken(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=128)
+    volume.make()
+    volume.mount()
+    sums = fill(volume.mount_point, 1, file_count=20)
+    volume.unmount()
+
+    def mount(*sources):
+        """The daemon stands still from before the search ends until the member is there."""
+        volume.hide([2])
+        command = [TOOLS / "mount.cowraid", *sources, volume.mount_point, "-o",
+                   "degraded,missing_dev_timeout=2"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as mounting:
+            daemons = wait_for(lambda: [pid for pid in volume.serving() if pid != mounting.pid], pause=0.01)
+            os.kill(daemons[0], signal.SIGSTOP)
+            time.sleep(4)
+            volume.unhide([2])
+            os.kill(daemons[0], signal.SIGCONT)
+            said = mounting.communicate(timeout=60)[1]
+            assert mounting.returncode == 0, said
+        return said
+
+    said = mount(volume.devices[0])
+    assert f"{volume.devices[2]} is back in service" in said
+    volume.wait_caught_up()
+    assert states(volume) == ["present"] * 4
+    verify(sums)
+    volume.unmount()
+    # Who names several has named those that are to be used.
+    assert "is back in service" not in mount(*without(volume, [2]))
+    assert states(volume)[2] == "missing"
+    online(volume, "3", "-B")
+    verify(sums)
     volume.unmount()
     volume.check()

@@ -10,6 +10,7 @@
 #include "device/signature.h"
 #include "tools/common/member_search.h"
 #include "tools/common/new_member.h"
+#include "tools/common/returning_member.h"
 #include "tools/cowraid/load_report.h"
 #include "tools/cowraid/mounted_command.h"
 
@@ -163,18 +164,6 @@ Result<std::string> search_member(const Uuid& volume, MemberId id, std::string& 
     return found.empty() ? std::string() : found.front()->path;
 }
 
-// A device of nobody that says it is a member.
-Result<UniqueFd> open_returning(const std::string& path, std::string& why)
-{
-    CW_ASSIGN(UniqueFd fd, open_exclusively(path, {}, why));
-    const auto signature = probe_signature(fd.get());
-    if (signature.ok() && !signature->empty() && *signature != kMemberSignature) {
-        why = path + " holds " + *signature + "; if it is to be a member, use cowraid replace start -f";
-        return Err::kExists;
-    }
-    return fd;
-}
-
 Result<Json> bring_online(ControlClient& client, const Uuid& volume, const std::string& name,
                           std::string& why)
 {
@@ -220,7 +209,7 @@ Result<Json> bring_online(ControlClient& client, const Uuid& volume, const std::
 }
 
 // Whether the device's volume is mounted without it, a member or a spare.
-bool is_away(const std::string& path)
+bool is_member_away(const std::string& path)
 {
     std::string ignored;
     if (control_sockets().empty())
@@ -230,15 +219,7 @@ bool is_away(const std::string& path)
         return false;
     auto client = connect_target(
         {.uuid = found->superblock.volume_uuid, .mounted = true, .members = {}, .named_device = {}}, ignored);
-    if (!client.ok())
-        return false;
-    const std::string id = std::to_string(found->superblock.member_id.value);
-    if (found->superblock.on_spare()) {
-        const auto spare = find_spare(*client, id, ignored);
-        return spare.ok() && spare->id.value != 0 && spare->path.empty();
-    }
-    const auto member = find_member(*client, id, ignored);
-    return member.ok() && !member->in_service();
+    return client.ok() && is_away(*client, found->superblock);
 }
 
 }  // namespace
@@ -259,7 +240,7 @@ int command_device_online(int argc, char** argv, CommandOptions common)
     if (arguments.only_if_away) {
         if (!arguments.common.operands.empty())
             return nothing_named(arguments, "with --if-away name only the device");
-        if (!is_away(members.front()))
+        if (!is_member_away(members.front()))
             return kExitOk;
         if (is_loop_of_another(members.front()))
             return command_failed(arguments.common, Err::kNotPermitted,

@@ -56,7 +56,8 @@ VolumeControl::VolumeControl(Filesystem& filesystem, std::string mount_point)
     : filesystem_(filesystem),
       uuid_(filesystem.info().uuid),
       label_(filesystem.info().label),
-      mount_point_(std::move(mount_point))
+      mount_point_(std::move(mount_point)),
+      memory_(filesystem.store.options)
 {
 }
 
@@ -172,6 +173,9 @@ void VolumeControl::look_for_events(bool closed)
             CW_LOG_WARNING("%s", mount_by_name_text(event.device).c_str());
         }
     events_.add(std::move(found));
+    // No other thread sees to that while the volume is read-only.
+    if (!closed && filesystem_.store.service.read_only())
+        memory_.step();
 }
 
 Status VolumeControl::events(ControlRequest& request, ControlAnswer& answer, std::string&)

@@ -9,6 +9,7 @@
 #include "base/mutex.h"
 #include "control/control.h"
 #include "control/events.h"
+#include "fs/commit/memory_pace.h"
 #include "fs/filesystem.h"
 
 namespace cowraid {
@@ -121,7 +122,8 @@ private:
     std::atomic<uint32_t> waiting_{0};  // commands that may wait for members
     Mutex device_mutex_{LockRank::kLeaf};
     std::string device_ CW_GUARDED_BY(device_mutex_);
-    EventFinder finder_;  // of who looks for events, as the next one
+    EventFinder finder_;  // of who looks for events, as the next two
+    MemoryPace memory_;
     VolumeReport looked_at_;
     EventLog events_;
     std::atomic<bool> degraded_{false};  // at the last look

@@ -16,6 +16,7 @@
 #include "control/control_client.h"
 #include "control/json.h"
 #include "control/mount_table.h"
+#include "tools/common/returning_member.h"
 #include "tools/mount/handshake.h"
 #include "tools/mount/member_wait.h"
 #include "tools/mount/mount_point.h"
@@ -171,6 +172,28 @@ bool mount_answers(const std::string& directory)
     return result == 0;
 }
 
+// Members that came when the volume could not take them: udev asked for that once. Not for users, whose
+// mounts udev does not know.
+void bring_back_members(const Uuid& volume, const std::vector<std::string>& left_out)
+{
+    auto client = geteuid() == 0 ? ControlClient::connect(volume) : Result<ControlClient>(Err::kAccess);
+    if (!client.ok())
+        return;
+    for (const std::string& line : bring_back_found(*client, volume, left_out))
+        print_mount_message(line);
+}
+
+// Those that appeared since they were searched. Several that are named are the members to use.
+void bring_back_late(const MountRequest& request, const VolumeMembers& volume)
+{
+    if (request.volume.name.empty() && request.volume.paths.size() + request.device_options.size() > 1)
+        return;
+    std::vector<std::string> seen;
+    for (const FoundMember& member : volume.members)
+        seen.push_back(member.path);
+    bring_back_members(volume.uuid, seen);
+}
+
 int mount_and_serve(int channel, const MountRequest& request, std::optional<BlockMount> block,
                     const std::string& shown_options)
 {
@@ -232,8 +255,11 @@ int run_mount_helper(UniqueFd channel, const MountRequest& request)
         print_mount_message("warning: " + json_text(json_array_get(warnings, i)));
     if (request.verbose)
         print_mount_message("volume " + json_get_text(opened->get(), "uuid") + " is open");
-    return mount_and_serve(channel.get(), actual, std::move(block),
-                           json_get_flag(opened->get(), "degraded") ? "degraded" : "");
+    const bool degraded = json_get_flag(opened->get(), "degraded");
+    const int result = mount_and_serve(channel.get(), actual, std::move(block), degraded ? "degraded" : "");
+    if (result == kMountOk && degraded && (actual.kernel_flags & MS_RDONLY) == 0)
+        bring_back_late(request, *volume);
+    return result;
 }
 
 int run_remount(const MountRequest& request)
@@ -284,8 +310,13 @@ int run_remount(const MountRequest& request)
         return failed(why);
     if (const std::string later = json_get_text(answer->get(), "later"); !later.empty())
         print_mount_message("warning: a remount does not change " + later + "; unmount and mount for that");
-    if (!asks_kernel || actual.options.read_only || remount_kernel(actual, why).ok())
+    if (!asks_kernel || actual.options.read_only)
         return kMountOk;
+    if (remount_kernel(actual, why).ok()) {
+        if (was_read_only)
+            bring_back_members(mounted->uuid, {});
+        return kMountOk;
+    }
     if (was_read_only) {
         std::string ignored;
         json_put_flag(arguments.get(), "read_only", true);
