@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <optional>
 #include <string_view>
@@ -39,6 +40,21 @@ bool is_root_of_namespace()
     return geteuid() == 0 &&
            statx(AT_FDCWD, "/proc/filesystems", AT_STATX_DONT_SYNC, STATX_UID, &info) == 0 &&
            info.stx_uid != 0;
+}
+
+// Whether an owner of this process's number is this process's user: in a user namespace all users that it
+// does not map have one number, and may have been given that to the process, too.
+bool owners_are_known()
+{
+    constexpr uid_t kUnmapped = 65534;  // as long as nobody changes kernel.overflowuid
+    if (geteuid() != kUnmapped)
+        return true;
+    FILE* const map = fopen("/proc/self/uid_map", "re");
+    unsigned long long inside = 1, outside = 1, count = 0;
+    const int numbers = map != nullptr ? fscanf(map, "%llu %llu %llu", &inside, &outside, &count) : 0;
+    if (map != nullptr)
+        fclose(map);
+    return numbers == 3 && inside == 0 && outside == 0 && count == UINT32_MAX;  // the machine's own
 }
 
 Status make_private_directory(const std::string& path, std::string& why)
@@ -132,6 +148,8 @@ Result<std::string> make_directory_in_tmp()
 std::vector<std::string> control_directories()
 {
     std::vector<std::string> out;
+    if (!owners_are_known())
+        return out;
     for (const std::string& path : given_directories())
         if (uid_t owner = 0; is_private_directory(path, owner) && (owner == 0 || owner == geteuid()))
             out.push_back(path);
@@ -169,6 +187,10 @@ std::vector<std::string> control_socket_paths(const Uuid& volume)
 
 Result<std::string> make_control_directory(std::string& why)
 {
+    if (!owners_are_known()) {
+        why = "the user namespace does not tell the users of files apart; map this user into it";
+        return Err::kAccess;
+    }
     const std::vector<std::string> given = given_directories();
     Status made;
     for (const std::string& path : given) {

@@ -604,6 +604,17 @@ def test_a_stranger_has_made_the_control_directory(images, false_daemon, session
         forget(folder)
 
 
+def test_a_user_without_a_number_believes_no_control_directory(false_daemon):
+    """Whom a user namespace does not map has the number of all others whom it does not map."""
+    inside = ("setpriv", f"--reuid={SOMEBODY}", f"--regid={SOMEBODY}", "--clear-groups", "unshare", "-U")
+    if run(*inside, "true", check=False).returncode != 0:
+        pytest.skip("users may make no user namespaces")
+    volume = "11111111-1111-4111-8111-222222222222"
+    fake = false_daemon(Path("/tmp/cowraid-65534"), volume, STRANGER, STRANGER)
+    run(*inside, TOOLS / "cowraid", "status", check=False)
+    assert was_asked(fake) == ""
+
+
 @pytest.mark.parametrize("kind", ["link", "open to all"])
 def test_a_control_directory_that_is_not_ours_alone(images, false_daemon, kind):
     as_user(images, "mkfs.cowraid", "-q", *images.devices)
