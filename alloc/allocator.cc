@@ -475,13 +475,27 @@ std::vector<VolumeAddress> Allocator::empty_groups(uint32_t content) const
     return out;
 }
 
-Result<bool> Allocator::is_used(VolumeAddress address)
+Allocator::Kept::Kept(Allocator& allocator, VolumeAddress group_address)
+    : group_(allocator.impl_->find(group_address))
+{
+    if (group_)
+        group_->keep();
+}
+
+Allocator::Kept::~Kept()
+{
+    if (group_)
+        group_->let_evict();
+}
+
+Result<bool> Allocator::is_used(VolumeAddress address, Ask how)
 {
     const Ref<SpaceGroup> group = impl_->find(address);
     if (!group || group->block_of(address) == ~uint64_t{0})
         return Err::kInvalid;
     for (;;) {
-        CW_TRY(impl_->load(*group));
+        CW_TRY(
+            impl_->load(*group, how == Ask::kInAnyCase ? BitmapLoad::kInAnyCase : BitmapLoad::kWithinLimit));
         Result<bool> used = group->is_used(group->block_of(address));
         if (used.ok() || used.err() != Err::kBusy)
             return used;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/ref.h"
 #include "base/status.h"
 #include "base/units.h"
 #include "format/group_map_codec.h"
@@ -115,6 +116,8 @@ struct BlockRun {
     uint32_t block_count = 0;
 };
 
+class SpaceGroup;
+
 class Allocator {
 public:
     // `source` outlives the allocator.
@@ -215,9 +218,21 @@ public:
     // The same for blocks that were freed and may not be allocated yet, since a reader needs them or the
     // commit is to come; also of a group that is not in memory.
     Status pinned_in(const BlockRun& run, std::vector<BlockRun>& out);
-    // Whether the recorded or open state uses the block; for check and repair. Loads the group.
-    // kInvalid: not a data address of any group.
-    Result<bool> is_used(VolumeAddress address);
+    // Whether the recorded or open state uses the block; for check and repair. Loads the group, whatever that
+    // takes where the answer must be had. kInvalid: not a data address of any group.
+    enum class Ask : uint8_t { kWithinLimit, kInAnyCase };
+    Result<bool> is_used(VolumeAddress address, Ask how = Ask::kWithinLimit);
+    // While one lives the group stays in memory once it is loaded.
+    class Kept {
+    public:
+        Kept(Allocator& allocator, VolumeAddress group_address);
+        ~Kept();
+        Kept(const Kept&) = delete;
+        Kept& operator=(const Kept&) = delete;
+
+    private:
+        Ref<SpaceGroup> group_;
+    };
     // Drops the bitmaps of groups without open changes, the longest unused first, until those in memory take
     // at most `budget_bytes`. Returns the bytes they take then. Thread-safe.
     uint64_t evict_idle(uint64_t budget_bytes);

@@ -80,6 +80,12 @@ TEST_CASE("a limit of memory that open changes use up keeps nobody from room tha
     CHECK(f.allocator.live_blocks({5 * kGiB}, 10, live) == Err::kNoMemory);
     check_offer();
 
+    SUBCASE("recovery of rows after a crash")
+    {
+        CHECK_FALSE(*f.allocator.is_used({5 * kGiB}, Allocator::Ask::kInAnyCase));
+        CHECK(*f.allocator.is_used({5 * kGiB + kBlockBytes}, Allocator::Ask::kInAnyCase));
+        check_offer();
+    }
     SUBCASE("free rows")
     {
         CHECK(f.take(10, kThree)[0].group_address.value == 5 * kGiB);

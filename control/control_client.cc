@@ -141,7 +141,8 @@ Status ControlClient::send(const std::string& command, const json_t* arguments, 
 Status ControlClient::connect_again()
 {
     CW_ASSIGN(ControlClient again, connect(volume_));
-    if (again.daemon() != daemon())
+    // 0: one outside of this pid namespace, whose number is not told.
+    if (again.daemon() != daemon() || daemon() == 0)
         return Err::kNotFound;
     fd_ = std::move(again.fd_);
     return {};

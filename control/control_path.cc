@@ -88,17 +88,22 @@ std::vector<std::string> given_directories()
     if (const auto only = only_directory(); only.has_value())
         return {*only};
     std::vector<std::string> out;
-    if (const char* runtime = secure_getenv("XDG_RUNTIME_DIR"); runtime != nullptr && runtime[0] == '/')
-        out.push_back(std::string(runtime) + "/cowraid");
-    const std::string session = geteuid() == 0 ? "/run" : "/run/user/" + std::to_string(geteuid());
     const auto is_own = [](const std::string& path) {
         uid_t owner = 0;
         return is_private_directory(path, owner) && owner == geteuid();
     };
-    // A container may have been given the latter alone.
-    const std::string in_session = session + "/cowraid";
-    if ((is_own(session) || is_own(in_session)) && (out.empty() || out.front() != in_session))
-        out.push_back(in_session);
+    const auto add_own = [&](const std::string& parent) {
+        const std::string path = parent + "/cowraid";
+        // A container may have been given the latter alone.
+        if ((is_own(parent) || is_own(path)) && std::find(out.begin(), out.end(), path) == out.end())
+            out.push_back(path);
+    };
+    // Root of a container whose /run is its own has them there as any root, in a session or not.
+    if (geteuid() == 0)
+        add_own("/run");
+    if (const char* runtime = secure_getenv("XDG_RUNTIME_DIR"); runtime != nullptr && runtime[0] == '/')
+        out.push_back(std::string(runtime) + "/cowraid");
+    add_own("/run/user/" + std::to_string(geteuid()));
     return out;
 }
 

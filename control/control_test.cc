@@ -475,6 +475,7 @@ pid_t start_silent_daemon(const std::string& path)
     const pid_t child = fork();
     if (child != 0)
         return child;
+    alarm(60);  // whatever becomes of the test
     const UniqueFd listener(socket(AF_UNIX, SOCK_STREAM, 0));
     bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
     listen(listener.get(), 8);

@@ -260,7 +260,7 @@ Result<UniqueFd> open_member_fd(const std::string& path, const OpenOptions& opti
     // Where that node is out of reach, a lock would not keep everybody out: then the mount does.
     const UniqueFd node = options.under_mount ? shared_node_of(info.st_rdev) : UniqueFd();
     if (node.valid()) {
-        flags &= ~O_EXCL;
+        flags &= ~(O_EXCL | O_NOFOLLOW);
         place = "/proc/self/fd/" + std::to_string(node.get());
     }
     UniqueFd fd(open_patiently(place, flags | O_DIRECT, options));

@@ -56,6 +56,13 @@ public:
              ++block)
             allocator_.note_rewritten(address + block * kBlockBytes, transaction_.id);
     }
+    // Groups of recovered rows stay in memory until the commit. A free block taken for one in use would leave
+    // its row as the crash did.
+    bool in_use(VolumeAddress address) override
+    {
+        const Result<bool> used = allocator_.is_used(address, Allocator::Ask::kInAnyCase);
+        return !used.ok() || *used;
+    }
 
 private:
     Transaction& transaction_;

@@ -242,6 +242,8 @@ CleanProgress Cleaner::move(Source& source, const View& view, uint64_t bytes)
     const uint64_t count = make_room(source, view, wanted, least, reservation, progress);
     if (count == 0)
         return progress;
+    // Until its blocks are switched: what loads the groups of their new places would drop it.
+    const Allocator::Kept kept(store_.allocator, source.group);
     Status status = fetch(source, view, count);
     if (status.err() == Err::kNotFound && source.moved_any) {
         source.next = source.group;  // once more: what is left could not be read, or was just written

@@ -260,9 +260,9 @@ Status Names::remove_xattr(InodeNumber inode, std::string_view name)
     CW_TRY(check_xattr_name(name));
     CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
     const Status found = find_present(store, inode, name).status();
-    // Who has no list has what its removal leaves. Other errors may be of items that are being replaced.
-    if (found.err() == Err::kNoData)
-        return is_acl(xattr_kind(name)) ? Status() : found;
+    // Who has no list has what its removal leaves. Errors may be of items that are being replaced.
+    if (found.err() == Err::kNoData && is_acl(xattr_kind(name)))
+        return {};
     Operation op(store);
     CW_TRY(op.begin(Operation::Kind::kShrink, 1 + kXattrPartsMax));
     MutexLock lock(use->mutex);

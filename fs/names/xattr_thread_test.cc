@@ -72,16 +72,13 @@ TEST_CASE("a large attribute that two threads replace and remove is never called
     pthread_t thread;
     REQUIRE(pthread_create(&thread, nullptr, replace_xattr, &xattr) == 0);
     const std::string value(60'000, 'C');
-    uint64_t errors = 0, removed = 0;
+    uint64_t errors = 0;
     for (int round = 0; round < 3000; ++round) {
         errors += xattr.fs.names.set_xattr(xattr.file, kReplaced, bytes_of(value), 0).ok() ? 0 : 1;
-        const Status status = xattr.fs.names.remove_xattr(xattr.file, kReplaced);
-        removed += status.ok() ? 1 : 0;
-        errors += status.ok() || status.err() == Err::kNoData ? 0 : 1;
+        errors += xattr.fs.names.remove_xattr(xattr.file, kReplaced).ok() ? 0 : 1;  // nobody else does
     }
     xattr.done = true;
     pthread_join(thread, nullptr);
     CHECK(xattr.failed == 0);
     CHECK(errors == 0);
-    CHECK(removed > 0);
 }

@@ -383,10 +383,12 @@ void Volume::settle_members(const std::vector<MemberId>& before)
         std::erase(away_, id);
         if (id != std::exchange(successor_, {})) {
             const std::string name = members_.name(id);
-            // One taken offline by order can be written. One that failed may hang, and commits with it.
             BlockDevice* device = members_.device(id);
-            if (device == nullptr && !members_.failed(id))
-                device = members_.idle_device(id);
+            // One taken offline by order can be written, unless it did not answer: commits would wait for it.
+            BlockDevice* const idle = members_.idle_device(id);
+            if (device == nullptr && idle != nullptr && !members_.failed(id) &&
+                idle->in_flight().oldest_ms() == 0 && idle->in_flight().slow_count() == 0)
+                device = idle;
             members_.remove(id);
             // So that nobody takes it for a member.
             const bool erased = device != nullptr && erase_rings(*device).ok();

@@ -203,6 +203,26 @@ TEST_CASE("full: random overwrites in more groups than may have their bitmaps in
     }
 }
 
+TEST_CASE("full: a balance ends that has no memory for the bitmaps of two groups")
+{
+    Prng prng(seed());
+    SimVolume volume({4, 224 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, kDefaultChunkBytes});
+    MountOptions options = manual_options();
+    options.memory_bytes = 8 * kKiB;
+    make_and_mount(volume, options);
+    Filesystem& fs = volume.fs();
+    CountedFile file(volume, "file", fs.statistics().available_blocks * 4 / 10);
+    file.fill();
+    commit(volume);
+    std::string why;
+    const BalanceOptions everything{.profiles = fs.volume->profiles(), .content = kGroupData};
+    REQUIRE_MESSAGE(fs.committer.balance.start(everything, why).ok(), why);
+    continue_balance(fs, 3000, true);
+    CHECK(fs.committer.balance.status().state == BalanceStatus::State::kFinished);
+    CHECK(fs.committer.cleaner.counts().moved_blocks >= file.blocks());
+    close_and_check(volume, file);
+}
+
 // Reads a file of 64 KiB again and again until it is over.
 class Reader {
 public:

@@ -306,7 +306,7 @@ def test_a_cut_that_is_refused_does_not_wait_for_what_a_mapping_changed_behind_i
                     break
     cuts = subprocess.Popen([sys.executable, "-c", CUT, volume.mount_point, str(count), str(size)],
                             stdout=subprocess.PIPE)
-    wait_for(lambda: cuts.poll() is not None, otherwise="a cut waits")
+    wait_for(lambda: cuts.poll() is not None, otherwise=lambda: "a cut waits")
     assert cuts.returncode == 0 and int(cuts.stdout.read()) > 0
     os.unlink(volume.mount_point / "rest")
     (volume.mount_point / "again").write_bytes(b"room")

@@ -261,6 +261,12 @@ def test_a_remount_leaves_a_mount_point_read_only_and_the_volume_writable(made):
         with pytest.raises(OSError, match="Read-only"):
             (other / "f").write_text("content")
         assert "ro" in shown()
+        run("mount", "-i", "-o", "remount,bind,rw", other)  # the mount point alone
+        for options in ("commit=8", "commit=9"):
+            tool("mount.cowraid", "x", other, "-o", f"remount,{options}")
+            assert "ro" in shown() and options in shown()
+            with pytest.raises(OSError, match="Read-only"):
+                (other / "f").write_text("content")
     finally:
         run("umount", other)
 

@@ -134,8 +134,8 @@ def test_members_that_appear_by_a_change_come_back(made):
         try:
             shown = run("udevadm", "test", "-a", action, block).stdout
         finally:
-            run("udevadm", "test", "-a", "remove", block)
             rule.unlink()
+            run("udevadm", "test", "-a", "remove", block)
         assert "ID_FS_TYPE=cowraid" in shown
         return re.findall(r"^SYSTEMD_WANTS=(.*)$", shown, re.MULTILINE)
 

@@ -157,7 +157,7 @@ def test_who_mounted_it_is_told_that_the_daemon_does_not_answer(mounted):
 # A daemon ends a connection that brings no request for 5 s, and has 10 s to answer.
 @pytest.mark.parametrize("stops, seconds", [("command", 7), ("daemon", 12)])
 def test_who_waits_for_a_scrub_outlasts_a_stop(mounted, stops, seconds):
-    (mounted.mount_point / "f").write_bytes(random_content(1 << 20))
+    (mounted.mount_point / "f").write_bytes(random_content(8 << 20))
     tool("cowraid", "filesystem", "sync", mounted.mount_point)
     command = [TOOLS / "cowraid", "scrub", "--limit", "2m", "--json", mounted.mount_point]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as scrub:
@@ -176,7 +176,7 @@ def test_who_waits_for_a_scrub_outlasts_a_stop(mounted, stops, seconds):
 
 
 def test_who_waits_for_a_scrub_is_told_that_the_daemon_ended(mounted):
-    (mounted.mount_point / "f").write_bytes(random_content(1 << 20))
+    (mounted.mount_point / "f").write_bytes(random_content(8 << 20))
     tool("cowraid", "filesystem", "sync", mounted.mount_point)
     command = [TOOLS / "cowraid", "scrub", "--limit", "2m", mounted.mount_point]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as scrub:

@@ -257,8 +257,10 @@ int run_mount_helper(UniqueFd channel, const MountRequest& request)
         print_mount_message("volume " + json_get_text(opened->get(), "uuid") + " is open");
     const bool degraded = json_get_flag(opened->get(), "degraded");
     const int result = mount_and_serve(channel.get(), actual, std::move(block), degraded ? "degraded" : "");
-    if (result == kMountOk && degraded && (actual.kernel_flags & MS_RDONLY) == 0)
+    if (result == kMountOk && degraded && (actual.kernel_flags & MS_RDONLY) == 0) {
+        unblock_watched_signals();  // it is mounted, and devices may keep this waiting
         bring_back_late(request, *volume);
+    }
     return result;
 }
 
@@ -296,6 +298,10 @@ int run_remount(const MountRequest& request)
         (((actual.kernel_flags ^ flags_before) & kKernels) != 0 || actual.options.read_only != was_read_only))
         return failed("only root may change what the kernel does of a mount (ro, rw, noexec, ...); unmount "
                       "it, and mount it with that");
+    // A mount point may also be writable in a filesystem that is not: without the flag the kernel would make
+    // that writable.
+    if (actual.options.read_only)
+        actual.kernel_flags |= MS_RDONLY;
     // The kernel's side is the stricter one while they differ.
     if (asks_kernel && actual.options.read_only && !remount_kernel(actual, why).ok())
         return failed(why);

@@ -36,6 +36,12 @@ void block_watched_signals()
     pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
+void unblock_watched_signals()
+{
+    const sigset_t set = watched_signals();
+    pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
 SignalWatch::SignalWatch()
 {
     const sigset_t set = watched_signals();

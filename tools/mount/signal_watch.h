@@ -9,6 +9,7 @@ namespace cowraid {
 
 // Blocks the watched signals in this thread and those it starts. Before any thread that shall not get them.
 void block_watched_signals();
+void unblock_watched_signals();
 
 class SignalWatch {
 public:
