@@ -193,7 +193,8 @@ std::vector<std::string> control_socket_paths(const Uuid& volume)
 Result<std::string> make_control_directory(std::string& why)
 {
     if (!owners_are_known()) {
-        why = "the user namespace does not tell the users of files apart; map this user into it";
+        why = "user 65534 of a user namespace has the number of all users that it does not map; use another "
+              "one";
         return Err::kAccess;
     }
     const std::vector<std::string> given = given_directories();

@@ -103,11 +103,12 @@ Served reply_name_change(fuse_req_t request, Status status)
     return Served::kAnswered;
 }
 
-Served reply_file_change(fuse_req_t request, InodeNumber inode, Status status)
+Served reply_file_change(fuse_req_t request, InodeNumber inode, Status status, bool synchronous)
 {
     if (!status.ok())
         return reply_status(request, status);
-    answer_file_change(request, inode, [request, inode](Status durable) {
+    const bool waits = synchronous || filesystem_of(request).store.live.sync;
+    answer_change(request, waits, inode, [request, inode](Status durable) {
         if (!durable.ok())
             forget_cached_attributes(frontend_of(request), inode);
         reply_status(request, durable);

@@ -195,8 +195,8 @@ template <typename Answer> void answer_file_change(fuse_req_t request, InodeNumb
 {
     answer_change(request, filesystem_of(request).store.live.sync, inode, std::move(answer));
 }
-// As reply_status(), for such a change.
-Served reply_file_change(fuse_req_t request, InodeNumber inode, Status status);
+// As reply_status(), for such a change. `synchronous`: by a descriptor with O_SYNC or O_DSYNC, which waits.
+Served reply_file_change(fuse_req_t request, InodeNumber inode, Status status, bool synchronous = false);
 // As reply_attributes(), for such a change.
 Served reply_changed_attributes(fuse_req_t request, const Result<Attributes>& attributes);
 // As reply_status() and reply_entry(), for changes of names.

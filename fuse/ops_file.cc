@@ -32,39 +32,40 @@ OpenCacheMode cache_mode(const Frontend& frontend, const fuse_file_info& info)
     return open_cache_mode(info.flags, frontend.drops_before_direct.load(std::memory_order_relaxed));
 }
 
-// Handles of open files.
+// Bits of the handles of open files.
 enum Handle : uint64_t {
-    kPlain = 0,
     kWritesDirectly = 1,  // may write past the page cache
     kMayMap = 2,  // may write by a mapping
+    kSynchronous = 4,  // O_SYNC or O_DSYNC: a copy or a change of a range does not say so
 };
 
-Handle begin_open(Frontend& frontend, InodeNumber inode, const fuse_file_info& info)
+uint64_t begin_open(Frontend& frontend, InodeNumber inode, const fuse_file_info& info)
 {
+    const uint64_t handle = (info.flags & (O_SYNC | O_DSYNC)) != 0 ? uint64_t{kSynchronous} : 0;
     const bool direct = (info.flags & O_DIRECT) != 0 || cache_mode(frontend, info) == OpenCacheMode::kDirect;
     const int access = info.flags & O_ACCMODE;
     if (access != O_RDONLY && direct) {
         frontend.page_cache.begin_direct(inode);
-        return kWritesDirectly;
+        return handle | kWritesDirectly;
     }
     if (access != O_RDWR)
-        return kPlain;
+        return handle;
     frontend.page_cache.begin_mapped(inode);
-    return kMayMap;
+    return handle | kMayMap;
 }
 
 void end_open(Frontend& frontend, InodeNumber inode, uint64_t handle)
 {
-    if (handle == kWritesDirectly)
+    if ((handle & kWritesDirectly) != 0)
         frontend.page_cache.end_direct(inode);
-    else if (handle == kMayMap)
+    else if ((handle & kMayMap) != 0)
         frontend.page_cache.end_mapped(inode);
 }
 
 void answer_open(fuse_req_t request, InodeNumber inode, fuse_file_info info)
 {
     Frontend& frontend = frontend_of(request);
-    const Handle handle = begin_open(frontend, inode, info);
+    const uint64_t handle = begin_open(frontend, inode, info);
     if (!reply_open(request, cache_mode(frontend, info), handle))
         end_open(frontend, inode, handle);
 }
@@ -135,7 +136,7 @@ void answer_create(fuse_req_t request, const Attributes& made, fuse_file_info in
     const fuse_entry_param entry = entry_of(frontend, made);
     info.direct_io = cache_mode(frontend, info) == OpenCacheMode::kDirect;
     info.keep_cache = true;
-    const Handle handle = begin_open(frontend, made.inode, info);
+    const uint64_t handle = begin_open(frontend, made.inode, info);
     info.fh = handle;
     const int replied = fuse_reply_create(request, &entry, &info);
     if (replied != 0)
@@ -377,7 +378,7 @@ struct CopyRequest {
     Caller caller;
     uint64_t source_offset, target_offset;
     size_t bytes;
-    int target_flags;
+    bool synchronous;
 
     Served operator()() const
     {
@@ -389,7 +390,7 @@ struct CopyRequest {
         after_change(frontend, target, caller);
         if (!written.ok())
             return reply_status(request, written.status());
-        const bool durable = (target_flags & (O_SYNC | O_DSYNC)) != 0 || frontend.filesystem->store.live.sync;
+        const bool durable = synchronous || frontend.filesystem->store.live.sync;
         answer_write({request, caller.uid, target, target_offset, *written, durable});
         return Served::kAnswered;
     }
@@ -408,7 +409,7 @@ void op_copy_file_range(fuse_req_t request, fuse_ino_t source, off_t source_offs
                                .target_offset = static_cast<uint64_t>(target_offset),
                                // The caller goes on behind what was copied.
                                .bytes = std::min<size_t>(bytes, frontend_of(request).transfer_bytes()),
-                               .target_flags = target_info->flags});
+                               .synchronous = (target_info->fh & kSynchronous) != 0});
 }
 
 void op_fsync(fuse_req_t request, fuse_ino_t node, int data_only, fuse_file_info*)
@@ -423,6 +424,7 @@ public:
         InodeNumber inode;
         int mode;
         uint64_t offset, bytes;
+        bool synchronous;
         Caller caller;
     };
     RangeRequest(fuse_req_t request, std::unique_ptr<LongChange> change, const Asked& asked)
@@ -446,10 +448,11 @@ void RangeRequest::finish(Status status)
     }
     if (!status.ok())
         forget_cached_attributes(frontend, asked_.inode);
-    reply_file_change(request(), asked_.inode, status);
+    reply_file_change(request(), asked_.inode, status, asked_.synchronous);
 }
 
-void op_fallocate(fuse_req_t request, fuse_ino_t node, int mode, off_t offset, off_t length, fuse_file_info*)
+void op_fallocate(fuse_req_t request, fuse_ino_t node, int mode, off_t offset, off_t length,
+                  fuse_file_info* info)
 {
     if (offset < 0 || length <= 0) {
         fuse_reply_err(request, EINVAL);
@@ -457,7 +460,11 @@ void op_fallocate(fuse_req_t request, fuse_ino_t node, int mode, off_t offset, o
     }
     Frontend& frontend = frontend_of(request);
     const InodeNumber inode = inode_of(frontend, node);
-    const RangeRequest::Asked asked{inode, mode, static_cast<uint64_t>(offset), static_cast<uint64_t>(length),
+    const RangeRequest::Asked asked{inode,
+                                    mode,
+                                    static_cast<uint64_t>(offset),
+                                    static_cast<uint64_t>(length),
+                                    (info->fh & kSynchronous) != 0,
                                     changing_caller(request, inode, SetIdRule::kUnlessCapable)};
     auto begun =
         frontend.filesystem->files.begin_allocate_range(inode, mode, asked.offset, asked.bytes, asked.caller);

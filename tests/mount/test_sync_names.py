@@ -2,6 +2,7 @@
 """Mounts with sync and dirsync: changes of names are durable when they return, with sync of attributes and
 sizes, too. And when directories and symbolic links were read."""
 
+import ctypes
 import os
 import re
 import stat
@@ -155,6 +156,34 @@ def test_changes_of_files_are_durable(make_volume, option, kept):
         assert {name: (volume.mount_point / name).read_bytes() for name in CHANGES} == contents
     volume.unmount()
     volume.check()
+
+
+def copy_start(source, target):
+    with open(source, "rb") as one:
+        assert os.copy_file_range(one.fileno(), target, 5) == 5
+
+
+def clear_start(target):
+    zero_range = 0x10
+    assert ctypes.CDLL(None).fallocate(target, zero_range, ctypes.c_long(0), ctypes.c_long(5)) == 0
+
+
+@pytest.mark.parametrize("flag, kept", [(os.O_DSYNC, True), (os.O_SYNC, True), (0, False)])
+def test_copies_and_ranges_by_synchronous_descriptors_are_durable(make_volume, flag, kept):
+    volume = make_volume(member_count=3, data="raid5", metadata="raid1")
+    volume.make()
+    volume.mount(options=LATE_COMMIT)
+    source, copied, cleared = (volume.mount_point / name for name in ("source", "copied", "cleared"))
+    for path in (source, copied, cleared):
+        path.write_bytes(path.name.encode("ascii"))
+    run("sync", "-f", volume.mount_point)
+    for path, change in ((copied, lambda to: copy_start(source, to)), (cleared, clear_start)):
+        descriptor = os.open(path, os.O_WRONLY | flag)
+        change(descriptor)
+        os.close(descriptor)
+    after_a_crash(volume, LATE_COMMIT)
+    assert copied.read_bytes() == (b"sourcd" if kept else b"copied")
+    assert cleared.read_bytes() == (bytes(5) + b"ed" if kept else b"cleared")
 
 
 def test_the_mount_table_says_so(make_volume):

@@ -230,11 +230,12 @@ Result<CheckReport> check(const CheckArguments& arguments, VolumeMembers& volume
     options.progress = &progress;
     CW_TRY(check_volume(std::move(assembly), options, report, why));
     progress.end();
-    // Other damage says by itself why there is no mount.
-    const bool only_members =
-        std::all_of(report.findings.begin(), report.findings.end(),
-                    [](const CheckFinding& finding) { return finding.kind == "member"; });
-    if (!arguments.force && only_members)
+    // Damage that cannot be repaired says by itself why there is no mount.
+    const bool may_mount =
+        std::all_of(report.findings.begin(), report.findings.end(), [](const CheckFinding& finding) {
+            return finding.repairable || finding.kind == "member";
+        });
+    if (!arguments.force && may_mount)
         CW_TRY(try_to_open(volume, report, why));
     return report;
 }

@@ -258,7 +258,7 @@ int run_mount_helper(UniqueFd channel, const MountRequest& request)
     const bool degraded = json_get_flag(opened->get(), "degraded");
     const int result = mount_and_serve(channel.get(), actual, std::move(block), degraded ? "degraded" : "");
     if (result == kMountOk && degraded && (actual.kernel_flags & MS_RDONLY) == 0) {
-        unblock_watched_signals();  // it is mounted, and devices may keep this waiting
+        end_by_watched_signals();  // it is mounted, and devices may keep this waiting
         bring_back_late(request, *volume);
     }
     return result;

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
@@ -36,9 +37,15 @@ void block_watched_signals()
     pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
-void unblock_watched_signals()
+void end_by_watched_signals()
 {
     const sigset_t set = watched_signals();
+    struct sigaction action = {};
+    action.sa_handler = [](int) {
+        _exit(0);
+    };
+    for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR2})
+        sigaction(number, &action, nullptr);
     pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 

@@ -9,7 +9,8 @@ namespace cowraid {
 
 // Blocks the watched signals in this thread and those it starts. Before any thread that shall not get them.
 void block_watched_signals();
-void unblock_watched_signals();
+// From now on they end the program, with success.
+void end_by_watched_signals();
 
 class SignalWatch {
 public:
