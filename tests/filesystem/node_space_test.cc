@@ -274,7 +274,9 @@ void check_mixed(const VolumeShape& shape, ProfileId to, const Fill& most, Then 
         if (prng.chance(1, 20))
             files.balance(1);
     MESSAGE(files.live(), " of ", most.files, " files");
-    CHECK(files.live() * 10 >= most.files * 7);
+    // Where the last group of both kinds lies by chance decides whether another wide group fits beside it: in
+    // three of a hundred volumes none does, and the balance waits.
+    CHECK(files.live() * 10 >= most.files * 6);
     for (uint64_t round = 0; round < rounds_when_full(); ++round) {
         files.remove(prng.below(files.live()));
         files.add();
