@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <forward_list>
 #include <utility>
 
 #include "alloc/space_group.h"
@@ -76,28 +77,6 @@ constexpr uint32_t kContentOfStream[kStreamCount] = {kGroupData, kGroupMetadata,
 constexpr uint64_t kMaxUnits = uint64_t{1} << 48;
 // What one group may take whatever the limit is: more than the bitmaps of 255 columns of 1 GiB.
 constexpr uint64_t kUsualGroupBytes = 48 * kMiB;
-
-// Groups that one allocation had loaded. They stay until it is done, so that one that needs several of them
-// does not drop one for the other.
-class KeptGroups {
-public:
-    KeptGroups() = default;
-    KeptGroups(const KeptGroups&) = delete;
-    KeptGroups& operator=(const KeptGroups&) = delete;
-    ~KeptGroups()
-    {
-        for (const Ref<SpaceGroup>& group : groups_)
-            group->let_evict();
-    }
-    void add(SpaceGroup& group)
-    {
-        group.keep();
-        groups_.emplace_back(&group);
-    }
-
-private:
-    std::vector<Ref<SpaceGroup>> groups_;
-};
 
 bool may_have(const SpaceGroup& group, SpaceGroup::Pass pass, bool current)
 {
@@ -319,7 +298,7 @@ Status Allocator::allocate(Stream stream, uint32_t unit_blocks, uint64_t unit_co
     if (unit_count > kMaxUnits)
         return Err::kNoSpace;
     bool alone = false;
-    KeptGroups kept;
+    std::forward_list<Kept> kept;  // one that needs several groups does not drop one for the other
     for (;;) {
         const Ref<SpaceGroupList> groups = impl_->snapshot();
         Attempt attempt;
@@ -340,7 +319,7 @@ Status Allocator::allocate(Stream stream, uint32_t unit_blocks, uint64_t unit_co
         }
         if (attempt.unloaded != nullptr) {
             // A group that cannot be read offers nothing from now on, and the others are asked.
-            kept.add(*attempt.unloaded);
+            kept.emplace_front(attempt.unloaded);
             impl_->load(*attempt.unloaded, BitmapLoad::kForRoom).ignore();
         } else if (alone) {
             return Err::kNoSpace;
@@ -363,9 +342,9 @@ uint64_t Allocator::allocate_in_partial_rows(uint64_t block_count, TransactionId
             continue;
         std::vector<BlockRange> ranges;
         SpaceGroup::TakeResult result = SpaceGroup::TakeResult::kNotLoaded;
-        KeptGroups kept;
+        std::forward_list<Kept> kept;
         while (group.partial_row_blocks() > 0 && result == SpaceGroup::TakeResult::kNotLoaded) {
-            kept.add(group);
+            kept.emplace_front(&group);
             impl_->load(group, BitmapLoad::kForRoom).ignore();  // one that cannot be read offers nothing then
             result = group.take_of_partial_rows(block_count - taken, transaction, ranges, taken);
         }
@@ -476,7 +455,11 @@ std::vector<VolumeAddress> Allocator::empty_groups(uint32_t content) const
 }
 
 Allocator::Kept::Kept(Allocator& allocator, VolumeAddress group_address)
-    : group_(allocator.impl_->find(group_address))
+    : Kept(allocator.impl_->find(group_address).get())
+{
+}
+
+Allocator::Kept::Kept(SpaceGroup* group) : group_(group)
 {
     if (group_)
         group_->keep();

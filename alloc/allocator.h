@@ -226,6 +226,7 @@ public:
     class Kept {
     public:
         Kept(Allocator& allocator, VolumeAddress group_address);
+        explicit Kept(SpaceGroup* group);  // may be null
         ~Kept();
         Kept(const Kept&) = delete;
         Kept& operator=(const Kept&) = delete;

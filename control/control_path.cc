@@ -42,6 +42,11 @@ bool is_root_of_namespace()
            info.stx_uid != 0;
 }
 
+bool is_root_of_machine()
+{
+    return geteuid() == 0 && !is_root_of_namespace();
+}
+
 // Whether an owner of this process's number is this process's user: in a user namespace all users that it
 // does not map have one number, and may have been given that to the process, too.
 bool owners_are_known()
@@ -67,9 +72,7 @@ Status make_private_directory(const std::string& path, std::string& why)
     why = path +
           (owner == geteuid() ? " is not a directory that only its owner may write to"
                               : " belongs to user " + std::to_string(owner)) +
-          "; remove it" +
-          (geteuid() == 0 && !is_root_of_namespace() ? ""
-                                                     : ", or set XDG_RUNTIME_DIR to a directory of your own");
+          "; remove it" + (is_root_of_machine() ? "" : ", or set XDG_RUNTIME_DIR to a directory of your own");
     return Err::kAccess;
 }
 
@@ -78,8 +81,7 @@ std::optional<std::string> only_directory()
 {
     if (const char* chosen = secure_getenv("COWRAID_RUN_DIR"); chosen != nullptr && chosen[0] == '/')
         return chosen;
-    return geteuid() == 0 && !is_root_of_namespace() ? std::optional<std::string>("/run/cowraid")
-                                                     : std::nullopt;
+    return is_root_of_machine() ? std::optional<std::string>("/run/cowraid") : std::nullopt;
 }
 
 // That place; for others what the system gives to a session of the user, the best first.
