@@ -372,8 +372,10 @@ TEST_CASE("what a scrub found is said in the same words by events and by command
     CHECK(findings_text(scrub) == "2 blocks not verified (on members out of service), 1 block repaired; run "
                                   "cowraid scrub when all are in service");
     scrub.unrepaired = 3;
-    CHECK(findings_text(scrub) == "3 blocks could not be stored on their member, 2 blocks not verified (on "
-                                  "members out of service), 1 block repaired; see cowraid device stats");
+    CHECK(findings_text(scrub) ==
+          "3 blocks could not be repaired just now, 2 blocks not verified (on members "
+          "out of service), 1 block repaired; run it again, and see cowraid device "
+          "stats");
     scrub = {.state = ScrubState::kCancelled, .unrepaired = 3, .lost = 4};
     scrub.options.mode = ScrubMode::kLook;
     CHECK(findings_text(scrub) == "4 blocks of data and 0 tree nodes are lost, 3 blocks can be repaired so "

@@ -109,8 +109,8 @@ std::string findings_text(const ScrubStatus& status)
                 " are lost",
             "cowraid status -v names the files");
     add(status.unrepaired,
-        blocks(status.unrepaired, looks ? " can be repaired" : " could not be stored on their member"),
-        looks ? "run it without -r" : "see cowraid device stats");
+        blocks(status.unrepaired, looks ? " can be repaired" : " could not be repaired just now"),
+        looks ? "run it without -r" : "run it again, and see cowraid device stats");
     add(status.unverified, blocks(status.unverified, " not verified (on members out of service)"),
         "run cowraid scrub when all are in service");
     if (!status.still_lost())

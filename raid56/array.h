@@ -223,12 +223,13 @@ struct ScrubReport {
     uint64_t data_blocks = 0, parity_blocks = 0;
     uint64_t unverified = 0;  // not read: on members that are not in service
     uint64_t repaired = 0;  // rewritten, and read back, but for what was filled of stale columns
-    uint64_t unrepaired =
-        0;  // redundancy has the content, the member does not: nothing was to be written, or it failed
+    // Redundancy has the content, the member does not: nothing was to be written, it failed, or what is
+    // recorded could not be changed just now. Parity that does not follow from its data is among them.
+    uint64_t unrepaired = 0;
     uint64_t unfilled = 0;  // of those, blocks of stale columns
     uint64_t adopted = 0;  // right, but something else was recorded of them
-    // Rows left alone for now: something in them is wrong that nobody misses, or lost that a member which is
-    // out of service may have.
+    // Rows left alone for now: something in them is not as recorded, or lost that a member which is out of
+    // service may have. What could be said to be wrong in them is among `unrepaired`; a pass comes again.
     uint64_t unsettled = 0;
     std::vector<VolumeAddress> lost;  // blocks in use that redundancy does not have any more
     ScrubbedMembers members;  // the same, by member

@@ -20,6 +20,11 @@ bool has_away(std::span<const RowCell> cells)
                        [](const RowCell& cell) { return cell.state == RowCell::State::kAway; });
 }
 
+bool is_recorded(const RowCell& cell, Checksum checksum)
+{
+    return cell.expected.known && cell.expected.checksum == checksum;
+}
+
 // One row with all its cells: data columns and their copies side by side, then parity.
 struct ScrubRow {
     uint32_t row = 0;
@@ -27,6 +32,7 @@ struct ScrubRow {
     std::span<std::byte> parity;  // memory for what parity must be
     bool told = false;  // something was recorded anew
     bool unsettled = false;  // left alone although something in it is not as recorded
+    bool free_left = false;  // free blocks are among that
     bool beyond = false;  // for good: blocks in use are lost, and no member is away
     bool examined = false;
     bool source_bad = false;  // what is copied is not there, or wrong
@@ -70,6 +76,7 @@ private:
     void parity_of(ScrubRow& row, std::span<std::byte* const> columns);
     bool settle_free(ScrubRow& row);
     void settle_parity(ScrubRow& row);
+    void settle(ScrubRow& row, uint32_t column, const std::byte* content, bool right, bool charged);
 
     void tell(ScrubRow& row, uint32_t column, Checksum checksum);
     std::byte* wanted_content(ScrubRow& row, uint32_t index);
@@ -231,7 +238,9 @@ bool StripeScrub::has_others(const ScrubRow& row) const
 // member is away: its column would lack what the map does not know of.
 bool StripeScrub::may_tell(const ScrubRow& row)
 {
-    if (call_.mode == ScrubMode::kLook || !call_.sink.may_record() || has_away(row.cells))
+    if (call_.mode == ScrubMode::kLook)
+        return call_.copy == nullptr;  // nothing is recorded
+    if (!call_.sink.may_record() || has_away(row.cells))
         return false;
     if (!call_.state.partial)
         return true;
@@ -338,23 +347,21 @@ void StripeScrub::fit_free(ScrubRow& row)
 }
 
 // Free blocks that are not what is recorded of them, and cannot be made so: a crash left them. Nobody needs
-// them but parity. False: they are there, and nothing may be recorded now.
+// them but parity. False: they are there, and nobody can say what they are to be.
 bool StripeScrub::settle_free(ScrubRow& row)
 {
     const bool all_good =
         std::all_of(row.cells.begin(), row.cells.begin() + geometry_.data_columns,
                     [](const RowCell& cell) { return cell.state == RowCell::State::kGood; });
-    if (all_good || !may_tell(row))
+    if (all_good || has_away(row.cells) || call_.copy != nullptr)
         return all_good;
     choose_free(row);
     fit_free(row);
     for (uint32_t column = 0; column < geometry_.data_columns; ++column) {
-        RowCell& cell = row.cells[column];
-        if (cell.state == RowCell::State::kGood)
-            continue;
-        if (cell.state == RowCell::State::kBad)
-            repairs_.add(placed(row, column), cell.memory, cell.cause == FaultCause::kReadError);
-        tell(row, column, checksum_of(cell.memory, kBlockBytes));
+        const RowCell& cell = row.cells[column];
+        if (cell.state != RowCell::State::kGood)
+            settle(row, column, cell.memory, cell.state != RowCell::State::kBad,
+                   cell.cause == FaultCause::kReadError);
     }
     return true;
 }
@@ -366,23 +373,39 @@ void StripeScrub::settle_parity(ScrubRow& row)
     for (uint32_t p = 0; p < geometry_.parity; ++p) {
         const uint32_t column = geometry_.data_columns + p;
         const RowCell& cell = row.cells[column];
-        std::byte* const parity = row.parity.data() + size_t{p} * kBlockBytes;
-        const Checksum checksum = checksum_of(parity, kBlockBytes);
-        const bool recorded = cell.expected.known && cell.expected.checksum == checksum;
+        const std::byte* const parity = row.parity.data() + size_t{p} * kBlockBytes;
         const bool right = cell.usable() && std::memcmp(parity, cell.memory, kBlockBytes) == 0;
-        if (!recorded && !may_tell(row)) {
-            row.unsettled = row.unsettled || !right;
-            continue;
-        }
-        if (!right && cell.state != RowCell::State::kAway)
-            repairs_.add(placed(row, column), parity, recorded || cell.state == RowCell::State::kBad);
-        if (!recorded)
-            tell(row, column, checksum);
+        settle(row, column, parity, right,
+               cell.state == RowCell::State::kBad || is_recorded(cell, checksum_of(parity, kBlockBytes)));
     }
+}
+
+// A cell must hold `content`. Where that is not recorded and may not be now, the row is left to a later pass:
+// what is wrong in it counts as not repaired.
+void StripeScrub::settle(ScrubRow& row, uint32_t column, const std::byte* content, bool right, bool charged)
+{
+    const RowCell& cell = row.cells[column];
+    const Checksum checksum = checksum_of(content, kBlockBytes);
+    const bool recorded = is_recorded(cell, checksum);
+    const bool wrong = !right && cell.state != RowCell::State::kAway;
+    if (row.free_left || (!recorded && !may_tell(row))) {
+        row.free_left = row.free_left || column < geometry_.data_columns;
+        row.unsettled = row.unsettled || row.free_left || !right;
+        call_.report.unrepaired += wrong && call_.copy == nullptr ? 1 : 0;
+        return;
+    }
+    if (wrong)
+        repairs_.add(placed(row, column), content, charged);
+    if (!recorded)
+        tell(row, column, checksum);
 }
 
 void StripeScrub::tell(ScrubRow& row, uint32_t column, Checksum checksum)
 {
+    if (call_.mode == ScrubMode::kLook) {
+        ++call_.report.unsettled;
+        return;
+    }
     row.told = true;
     ++call_.report.adopted;
     call_.sink.record(address(row, column), std::span(&checksum, 1));

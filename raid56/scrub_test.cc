@@ -121,6 +121,14 @@ uint32_t rounds()
     return text != nullptr ? static_cast<uint32_t>(std::strtoul(text, nullptr, 10)) : 500;
 }
 
+// Free in the last commit, and its address.
+uint64_t set_free(TestVolume& volume, const BlockPlace& place)
+{
+    const uint64_t address = TestVolume::kGroup.value + offset_of(volume.geometry, place);
+    volume.free_addresses.insert(address);
+    return address;
+}
+
 }  // namespace
 
 TEST_CASE("scrub: every single fault and every pair of faults of a row is repaired in one pass")
@@ -357,6 +365,55 @@ TEST_CASE("scrub: looking only counts what it finds, and writes nothing")
     }
 }
 
+// Free blocks and parity of a row, more than parity could solve, and parity that is recorded wrong.
+TEST_CASE("scrub: looking counts the blocks that a repair would write then, also those that nobody misses")
+{
+    const uint64_t seed = test_seed();
+    Prng prng(seed);
+    uint64_t beyond_parity = 0;
+    for (uint32_t round = 0; round < 200; ++round) {
+        const std::vector<Shape> all = parity_shapes(6, {16384});
+        const Shape& shape = all[prng.below(all.size())];
+        INFO(describe(shape), " seed ", seed, " round ", round);
+        TestVolume volume(shape, seed + round);
+        const Geometry& geometry = volume.geometry;
+        REQUIRE(volume.write(0, 2, 0).ok());
+        for (uint32_t row = 0; row < geometry.rows(); ++row) {
+            uint32_t faults = 0;
+            for (uint32_t column = 1; column < geometry.columns(); ++column) {
+                if (column < geometry.data_columns)
+                    set_free(volume, {1, column, row});
+                if (!prng.chance(1, 2))
+                    continue;
+                ++faults;
+                spoil(volume, {{1, column, row}, 0, prng.chance(1, 4)});
+            }
+            beyond_parity += faults > geometry.parity ? 1 : 0;
+            const Checksum wrong = zero_block_checksum();
+            if (prng.chance(1, 4))
+                volume.record(TestVolume::kGroup + offset_of(geometry, {1, geometry.data_columns, row}),
+                              std::span(&wrong, 1));
+        }
+        const auto before = images(volume);
+        const ScrubReport looked = scrub(volume, 2, ScrubMode::kLook);
+        CHECK(looked.repaired + looked.adopted == 0);
+        CHECK(images(volume) == before);
+        const ScrubReport repaired = scrub(volume, 2);
+        CHECK(looked.unrepaired == repaired.repaired);
+        CHECK(repaired.unrepaired + repaired.unsettled == 0);
+        CHECK(looked.lost.empty());
+        CHECK(repaired.lost.empty());
+        for (const auto& [member, found] : repaired.members) {
+            CHECK(looked.members.at(member)[ScrubMemberNumber::kWrong] == found[ScrubMemberNumber::kWrong]);
+            CHECK(looked.members.at(member)[ScrubMemberNumber::kReadErrors] ==
+                  found[ScrubMemberNumber::kReadErrors]);
+        }
+        check_quiet(volume, 2);
+        CHECK(scrub(volume, 2, ScrubMode::kLook).unrepaired == 0);
+    }
+    CHECK(beyond_parity > 50);
+}
+
 // A crash with a full write-intent log leaves code words of which the free blocks are recorded otherwise.
 TEST_CASE("scrub: a row that fits its parity is adopted, nothing of it is written, nobody is charged")
 {
@@ -517,18 +574,6 @@ TEST_CASE("scrub: beside writers of the same rows nothing is charged, repaired o
     }
 }
 
-namespace {
-
-// Free in the last commit, and its address.
-uint64_t set_free(TestVolume& volume, const BlockPlace& place)
-{
-    const uint64_t address = TestVolume::kGroup.value + offset_of(volume.geometry, place);
-    volume.free_addresses.insert(address);
-    return address;
-}
-
-}  // namespace
-
 TEST_CASE("scrub: a damaged block of a transaction is not given another content")
 {
     for (const bool latent : {false, true}) {
@@ -579,9 +624,14 @@ TEST_CASE("scrub: without leave to record only what was recorded right is repair
     CHECK(report.repaired == 2);
     CHECK(report.adopted == 0);
     CHECK(report.lost.empty());
+    // Both parities of row 2 do not fit its free blocks; parity of row 1 does, and nothing of it is wrong.
+    CHECK(report.unrepaired == 2);
+    CHECK(report.unsettled == 1);
     sink.records = true;
     report = scrub(volume, sink, 1);
     CHECK(report.adopted > 0);
+    CHECK(report.repaired == 2);
+    CHECK(report.unrepaired == 0);
     check_quiet(volume, 1);
 }
 

@@ -243,9 +243,9 @@ ScrubStatus scrub_beside_writer(Filesystem& fs, Prng& prng, Contents& contents)
 }
 
 // By the threads of the volume.
-ScrubStatus scrub_to_its_end(Filesystem& fs)
+ScrubStatus scrub_to_its_end(Filesystem& fs, ScrubMode mode)
 {
-    REQUIRE(fs.committer.scrub.start({}).ok());
+    REQUIRE(fs.committer.scrub.start({.mode = mode}).ok());
     const uint64_t give_up_ms = monotonic_ms() + 120'000;
     while (fs.committer.scrub.status().state == ScrubState::kRunning && monotonic_ms() < give_up_ms)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -256,7 +256,8 @@ ScrubStatus scrub_to_its_end(Filesystem& fs)
 
 // One thread writes and syncs, another one commits, and those of the volume do as they like. `commits`:
 // while the scrub ran, those of the fsync log among them.
-ScrubStatus scrub_beside_threads(Filesystem& fs, Prng& prng, Contents& contents, uint64_t& commits)
+ScrubStatus scrub_beside_threads(Filesystem& fs, Prng& prng, Contents& contents, uint64_t& commits,
+                                 ScrubMode mode = ScrubMode::kRepair)
 {
     std::atomic<bool> ends{false};
     const auto committed = [&] {
@@ -276,7 +277,7 @@ ScrubStatus scrub_beside_threads(Filesystem& fs, Prng& prng, Contents& contents,
     while (committed() == idle)
         std::this_thread::yield();
     const uint64_t before = committed();
-    const ScrubStatus status = scrub_to_its_end(fs);
+    const ScrubStatus status = scrub_to_its_end(fs, mode);
     commits += committed() - before;
     ends = true;
     writer.join();
@@ -375,7 +376,7 @@ uint64_t check_fault_set(SimVolume& volume, Prng& prng, uint32_t tolerance, Cont
     CHECK_FALSE(status.damaged());
     CHECK(status.adopted == 0);
     CHECK(status.unverified == 0);
-    require_quiet(threads ? scrub_to_its_end(fs) : scrub(fs));
+    require_quiet(threads ? scrub_to_its_end(fs, ScrubMode::kRepair) : scrub(fs));
     const VolumeInfo after = fs.info();
     CHECK(after.blocks_unrecoverable == 0);
     uint64_t corrected = 0;
@@ -458,6 +459,120 @@ TEST_CASE("scrub: random sets of faults beside threads that write in place, sync
             commits +=
                 check_fault_set(volume, prng, find_profile(one.data)->tolerance, contents, Beside::kThreads);
             require_contents(volume.fs(), contents);
+        }
+        CHECK(commits > 0);
+        CHECK(volume.fs().info().joined_blocks > 0);
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume);
+    }
+}
+
+namespace {
+
+// A row of data under parity, with the free blocks that it has.
+struct PartialRow {
+    Ref<const ArrayGroup> group;
+    uint64_t stripe = 0;
+    uint32_t row = 0;
+    std::vector<uint32_t> free_columns;
+
+    void spoil(SimVolume& volume, Prng& prng, uint32_t column) const
+    {
+        const BlockPlace place{stripe, column, row};
+        const uint32_t own = group_column(group->geometry, stripe, column, 0);
+        rot(volume, prng, group->record.columns[own].member.value - 1,
+            group->locate(own, column_offset(group->geometry, place)).offset.value);
+    }
+};
+
+// Those with a block in use and at least two that are free. All of their blocks have checksums.
+std::vector<PartialRow> partial_rows(Filesystem& fs)
+{
+    std::vector<PartialRow> rows;
+    for (const Ref<const ArrayGroup>& group : fs.volume->array().groups()) {
+        const Geometry& geometry = group->geometry;
+        for (uint64_t at = 0; geometry.parity > 0 && at < geometry.stripe_count() * geometry.rows(); ++at) {
+            PartialRow one{group, at / geometry.rows(), static_cast<uint32_t>(at % geometry.rows()), {}};
+            for (uint32_t column = 0; column < geometry.data_columns; ++column)
+                if (!*fs.store.allocator.is_used(address_of(*group, {one.stripe, column, one.row})))
+                    one.free_columns.push_back(column);
+            if (one.free_columns.size() >= 2 && one.free_columns.size() < geometry.data_columns)
+                rows.push_back(std::move(one));
+        }
+    }
+    return rows;
+}
+
+ScrubStatus look(Filesystem& fs)
+{
+    REQUIRE(fs.committer.scrub.start({.mode = ScrubMode::kLook}).ok());
+    return scrub(fs);
+}
+
+}  // namespace
+
+TEST_CASE("scrub: what is wrong with parity and free blocks is told by a pass that looks, and then repaired")
+{
+    SimVolume volume({5, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, kFaultChunkBytes});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    Contents contents;
+    for (int file = 0; file < 4; ++file) {
+        const std::string name = "small" + std::to_string(file);
+        contents[name] = random_content(prng, kBlockBytes);
+        write_file(fs, name, contents[name]);
+        REQUIRE(fs.step(true).ok());
+    }
+    const std::vector<PartialRow> rows = partial_rows(fs);
+    REQUIRE(rows.size() >= 4);
+    CHECK(look(fs).all_well());
+    const uint32_t parity = rows[0].group->geometry.data_columns;
+    rows[0].spoil(volume, prng, parity);
+    // More than parity can solve: the free blocks stay as they are, and parity follows.
+    for (const uint32_t column : {rows[1].free_columns[0], rows[1].free_columns[1]})
+        rows[1].spoil(volume, prng, column);
+    for (const uint32_t column : {rows[2].free_columns[0], parity})
+        rows[2].spoil(volume, prng, column);
+    rows[3].spoil(volume, prng, rows[3].free_columns[0]);
+    for (int pass = 0; pass < 2; ++pass) {
+        const ScrubStatus looked = look(fs);
+        CHECK(looked.unrepaired == 4);
+        CHECK(looked.repaired + looked.adopted + looked.lost == 0);
+        CHECK(looked.damaged());
+    }
+    const ScrubStatus repaired = scrub(fs);
+    CHECK(repaired.repaired == 4);
+    CHECK(repaired.adopted == 3 + 2);
+    CHECK(repaired.unrepaired + repaired.lost == 0);
+    REQUIRE(fs.step(true).ok());
+    require_quiet(scrub(fs));
+    CHECK(look(fs).all_well());
+    CHECK(fs.committer.scrub.status().earlier_unrepaired == 0);
+    require_contents(fs, contents);
+    REQUIRE(volume.unmount().ok());
+    require_clean(volume);
+}
+
+TEST_CASE("scrub: passes that look find nothing wrong beside threads that write in place, sync and commit")
+{
+    for (const auto& [data, members] : {std::pair{ProfileId::kRaid5, 4u}, std::pair{ProfileId::kRaid6, 5u}}) {
+        SimVolume volume({members, 192 * kMiB, data, data, kFaultChunkBytes});
+        make_and_mount(volume);
+        Prng prng(seed());
+        Contents contents = fill(volume.fs(), prng, 3 * kMiB);
+        REQUIRE(volume.unmount().ok());
+        MountOptions options;
+        options.join_above = 0;
+        options.commit_seconds = 1;
+        mount(volume, options);
+        uint64_t commits = 0;
+        for (int pass = 0; pass < 12; ++pass) {
+            const ScrubMode mode = pass % 2 == 0 ? ScrubMode::kLook : ScrubMode::kRepair;
+            const ScrubStatus status = scrub_beside_threads(volume.fs(), prng, contents, commits, mode);
+            CHECK(status.all_well());
+            CHECK(status.parity_blocks > 0);
+            require_quiet(status);
         }
         CHECK(commits > 0);
         CHECK(volume.fs().info().joined_blocks > 0);

@@ -491,6 +491,50 @@ def test_the_word_alone_scrubs_and_waits(volume):
         assert refused.returncode == 2, refused
 
 
+def test_what_nobody_misses_is_told(make_volume):
+    """Two free blocks of a row with one parity: it says nothing of the block in use any more."""
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=128)
+    volume.make()
+    volume.mount()
+    content = random_content(4096)
+    (volume.mount_point / "file").write_bytes(content)
+    volume.unmount()
+    # With zeros in the free blocks parity is what the block in use is.
+    places = [image.read_bytes().find(content, SLOTS_BEGIN) for image in volume.images]
+    (place,) = set(places) - {-1}
+    used = [index for index, at in enumerate(places) if at == place]
+    assert len(used) == 2 and place % 4096 == 0
+    for index in set(range(4)) - set(used):
+        with open(volume.images[index], "r+b") as file:
+            assert os.pread(file.fileno(), 4096, place) == bytes(4096)
+            os.pwrite(file.fileno(), random_content(4096), place)
+            os.fsync(file.fileno())
+    volume.mount()
+    for _ in range(2):
+        told = tool("cowraid", "scrub", "start", "-B", "-r", volume.mount_point, check=False)
+        assert told.returncode == 3, told.stdout + told.stderr
+        assert "Error summary:    blocks=1 nodes=0\n" in told.stdout
+        assert "  Not corrected:  1\n" in told.stdout
+        assert "Result:           1 block can be repaired; run it without -r\n" in told.stdout
+        assert tool("cowraid", "scrub", "status", "--check", volume.mount_point, check=False).returncode == 3
+        looked = status_of(volume)
+        assert (looked["unrepaired_blocks"], looked["repaired_blocks"], looked["lost_blocks"]) == (1, 0, 0)
+    told = tool("cowraid", "scrub", "start", "-B", volume.mount_point)
+    assert "1 block repaired, nothing is lost" in told.stdout
+    repaired = status_of(volume)
+    assert (repaired["repaired_blocks"], repaired["adopted_blocks"]) == (1, 3)
+    assert "no errors found" in tool("cowraid", "scrub", "start", "-B", "-r", volume.mount_point).stdout
+    check_clean(status_of(volume))
+    volume.unmount()
+    volume.check()
+    for index in used:
+        volume.hide([index])
+        volume.mount([device for at, device in enumerate(volume.devices) if at != index], "degraded,ro")
+        assert (volume.mount_point / "file").read_bytes() == content
+        volume.unmount()
+        volume.unhide([index])
+
+
 def test_killed_in_the_middle(make_volume):
     volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=128)
     volume.make()

@@ -200,7 +200,7 @@ constexpr ScrubMetric kScrubNumbers[] = {
     {"_data_blocks", "Blocks of data that were verified.", &ScrubStatus::data_blocks},
     {"_parity_blocks", "Blocks of parity that were verified.", &ScrubStatus::parity_blocks},
     {"_repaired_blocks", "Blocks that were repaired.", &ScrubStatus::repaired},
-    {"_unrepaired_blocks", "Blocks that could not be written.", &ScrubStatus::unrepaired},
+    {"_unrepaired_blocks", "Blocks that were not repaired, and can be.", &ScrubStatus::unrepaired},
     {"_unverified_blocks", "Blocks on members out of service.", &ScrubStatus::unverified},
     {"_lost_blocks", "Blocks that redundancy does not have.", &ScrubStatus::lost},
     {"_started_timestamp_seconds", "When it began; 0: none yet.", &ScrubStatus::started},
