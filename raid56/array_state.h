@@ -11,6 +11,7 @@
 #include "base/mutex.h"
 #include "base/set_once.h"
 #include "device/member_set.h"
+#include "format/intent_codec.h"
 #include "raid56/array.h"
 #include "raid56/buffer_pool.h"
 #include "raid56/group_table.h"
@@ -22,7 +23,11 @@ struct PartialWrites;
 
 // Rows as recovery would have left them, on a read-only array: all columns, by address of data column 0.
 struct RecoveredRows : RefCounted<RecoveredRows> {
-    std::unordered_map<uint64_t, AlignedBuffer> rows;
+    struct Row {
+        AlignedBuffer content;
+        ColumnBits kept;  // data blocks in use: writes in place did not touch them
+    };
+    std::unordered_map<uint64_t, Row> rows;
 };
 
 struct ArrayState final : FailurePolicy {

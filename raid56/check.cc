@@ -47,6 +47,7 @@ public:
 private:
     void check_row(uint64_t stripe, uint32_t row);
     void check_parity(uint64_t stripe, uint32_t row);
+    void check_kept(uint64_t stripe, uint32_t row, const ColumnBits& kept);
     // Copies lie side by side: column number `column * copies + copy`.
     [[nodiscard]] size_t index(const BlockPlace& place, uint32_t copy) const
     {
@@ -112,10 +113,21 @@ void StripeWindow::check_parity(uint64_t stripe, uint32_t row)
     }
 }
 
+// What no write in place touched is right whatever the power cut left of the rest.
+void StripeWindow::check_kept(uint64_t stripe, uint32_t row, const ColumnBits& kept)
+{
+    for (uint32_t column = 0; column < geometry_.data_columns; ++column)
+        if (kept[column])
+            check_cell(state_, placed_[index({stripe, column, row}, 0)], found_);
+}
+
 void StripeWindow::check_row(uint64_t stripe, uint32_t row)
 {
-    if (recovered_ && recovered_->rows.contains(address_of(group_, {stripe, 0, row}).value))
-        return;
+    if (recovered_) {
+        const auto found = recovered_->rows.find(address_of(group_, {stripe, 0, row}).value);
+        if (found != recovered_->rows.end())
+            return check_kept(stripe, row, found->second.kept);
+    }
     for (uint32_t column = 0; column < geometry_.data_columns + geometry_.parity; ++column)
         for (uint32_t copy = 0; copy < geometry_.copies; ++copy)
             check_cell(state_, placed_[index({stripe, column, row}, copy)], found_);

@@ -245,7 +245,7 @@ std::span<LostBlock> recover_from_memory(ArrayState& state, std::span<LostBlock>
         const auto row = recovered->rows.find(address_of(*block.group, first).value);
         if (row == recovered->rows.end())
             return true;
-        const std::byte* content = row->second.data() + size_t{block.place.column} * kBlockBytes;
+        const std::byte* content = row->second.content.data() + size_t{block.place.column} * kBlockBytes;
         block.recovered = checksum_of(content, kBlockBytes) == block.wanted;
         if (block.recovered)
             std::memcpy(block.memory, content, kBlockBytes);

@@ -54,7 +54,7 @@ private:
     Status recover_batch();
     void read_rows();
     void read_partials();
-    void keep(const RowTask& task);
+    void keep(const RowTask& task, const ColumnBits& kept);
     // Which blocks of the row the trees refer to, and what these are.
     Status ask_kept(const RowTask& task, CrashedRow& row, std::vector<Checksum>& checksums,
                     ColumnBits& unknown);
@@ -181,13 +181,13 @@ void RowsRecovery::read_partials()
     }
 }
 
-void RowsRecovery::keep(const RowTask& task)
+void RowsRecovery::keep(const RowTask& task, const ColumnBits& kept)
 {
     if (!kept_)
         kept_ = make_ref<RecoveredRows>();
     AlignedBuffer row(size_t{task.columns()} * kBlockBytes);
     std::memcpy(row.data(), task.memory, row.size());
-    kept_->rows.emplace(address_of(*task.group, task.place).value, std::move(row));
+    kept_->rows.emplace(address_of(*task.group, task.place).value, RecoveredRows::Row{std::move(row), kept});
 }
 
 // `unknown`: what a block in use must be cannot be had. kTooManyFaults: so that the row must not be taken for
@@ -240,7 +240,7 @@ Status RowsRecovery::recover_row_of(RowTask& task, IoPlan& writes)
     counts_.changed += row.changed.any() ? 1 : 0;
     const bool read_only = state_.read_only.load(std::memory_order_acquire);
     if (read_only && row.changed.any())
-        keep(task);
+        keep(task, row.kept);
     for (uint32_t column = 0; column < task.columns(); ++column) {
         // What a block in use must be is recorded, whatever it is.
         if (!row.kept[column] && !unknown[column]) {
