@@ -164,6 +164,21 @@ const char* superblock_copy_fault(BlockDevice& device, const Superblock& chosen,
     return copy->root == chosen.root && same_map ? nullptr : "contradicts those of other members";
 }
 
+bool power_cut_explains(BlockDevice& device, const Superblock& chosen, uint32_t ring)
+{
+    const auto has = [&](uint64_t generation) -> Result<bool> {
+        AlignedBuffer buffer(kSuperblockSlotBytes);
+        const uint64_t slot = generation % kSuperblockSlotCount;
+        CW_TRY(
+            read_device(device, {kSuperblockRingOffset[ring] + slot * kSuperblockSlotBytes}, buffer.span()));
+        const Result<Superblock> copy = decode_superblock(buffer.span());
+        return copy.ok() && copy->volume_uuid == chosen.volume_uuid && copy->generation.value == generation;
+    };
+    const Result<bool> newest = has(chosen.generation.value);
+    const Result<bool> before = has(chosen.generation.value - 1);
+    return !chosen.unmounted && newest.ok() && !*newest && before.ok() && *before;
+}
+
 const char* map_copy_fault(BlockDevice& device, const Superblock& chosen, const MemberRecord& record)
 {
     AlignedBuffer buffer(chosen.map.bytes);

@@ -88,6 +88,9 @@ Result<GroupMap> read_group_map(MemberSet& members, const Superblock& superblock
 // the map that this names; null: nothing. Nothing is counted.
 const char* superblock_copy_fault(BlockDevice& device, const Superblock& chosen, const MemberRecord& record,
                                   uint32_t ring);
+// Whether power failed while the superblock that counts was written, for all that the ring says: it has none
+// of that commit, and the one of the commit before is right.
+bool power_cut_explains(BlockDevice& device, const Superblock& chosen, uint32_t ring);
 const char* map_copy_fault(BlockDevice& device, const Superblock& chosen, const MemberRecord& record);
 
 // Flushes every member in service as one batch. A member whose flush failed is never asked again: failures as

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Members that are not there, and on those that are: both copies of the newest superblock and the copy of the
 // block-group map that it names. Older slots of the rings and the other place of the map are history, which a
-// power cut may leave torn.
+// power cut may leave torn. So may it the newest superblock, before that is acknowledged: a mount writes it
+// again and charges nobody.
 #include <algorithm>
 
 #include "device/block_device.h"
@@ -29,7 +30,8 @@ void check_copies(CheckContext& context, BlockDevice& device, const MemberRecord
             {.kind = kind, .text = std::move(text), .member = record.id.value, .repairable = true});
     };
     for (uint32_t ring = 0; ring < kSuperblockRingCount; ++ring)
-        if (const char* fault = superblock_copy_fault(device, chosen, record, ring); fault != nullptr)
+        if (const char* fault = superblock_copy_fault(device, chosen, record, ring);
+            fault != nullptr && !power_cut_explains(device, chosen, ring))
             add("superblock", check_text("the newest copy in ring %u %s", ring, fault));
     if (const char* fault = map_copy_fault(device, chosen, record); fault != nullptr)
         add("map", check_text("the copy of the block-group map %s", fault));
