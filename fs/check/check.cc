@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "fs/check/check.h"
 
+#include "alloc/recorded_space.h"
 #include "format/member_layout.h"
 #include "fs/check/check_passes.h"
 #include "fs/txn/block_state.h"
@@ -26,13 +27,49 @@ private:
     Array& array_;
 };
 
+// Knows what the last commit has in use, as a mount does. Rows come by rising address.
+class CheckedRowsSink final : public TransactionChecksumSink {
+public:
+    CheckedRowsSink(CheckContext& context, Timeline& timeline)
+        : TransactionChecksumSink(*timeline.open()),
+          array_(context.volume.array()),
+          source_(context.cache, timeline)
+    {
+    }
+    bool in_use(VolumeAddress address) override
+    {
+        if (!group_ || !group_->has_data(address, 1))
+            load(address);
+        return !known_ || space_->is_used((address - group_->record.address) / kBlockBytes);
+    }
+
+private:
+    // What cannot be read counts as in use.
+    void load(VolumeAddress address)
+    {
+        group_ = array_.group_at(address);
+        space_.emplace(group_->record.address, group_->geometry);
+        std::vector<SpaceWindow> windows;
+        known_ = source_.load_windows(group_->record.address, windows).ok();
+        for (const SpaceWindow& window : windows)
+            known_ = known_ && space_->load(window).ok();
+    }
+
+    Array& array_;
+    TreeSpaceSource source_;
+    Ref<const ArrayGroup> group_;  // the one asked about last
+    std::optional<RecordedSpace> space_;
+    bool known_ = false;
+};
+
 // Rows that were being written in place when the volume was left are as the next mount will make them: what
 // is on the members now is not held against them.
 void recover_in_memory(CheckContext& context, Timeline& timeline)
 {
-    TransactionChecksumSink sink(*timeline.open());
+    CheckedRowsSink sink(context, timeline);
     RecoveryCounts counts;
     context.volume.recover_rows({}, sink, counts).ignore();  // what cannot be recovered will be found
+    context.report().recovered_rows = counts.rows;
 }
 
 void run_passes(CheckContext& context)
@@ -45,6 +82,8 @@ void run_passes(CheckContext& context)
         committed->checksum_tree = *roots.checksum_tree;
     if (roots.remap_tree)
         committed->remap_tree = *roots.remap_tree;
+    if (roots.space_tree)
+        committed->free_space_tree = *roots.space_tree;
     Timeline timeline(make_ref<Transaction>(TransactionId{1}), Ref<const Committed>(committed.get()));
     ChecksumLookup checksums(context.cache, timeline);
     const VerifierInstalled installed(context.volume.array(), checksums);

@@ -29,6 +29,8 @@ struct CheckReport {
     uint64_t data_blocks = 0, checksums_verified = 0, parity_rows_verified = 0;
     // No findings: the map says that members missed writes, and redundancy carries what is old.
     uint64_t stale_columns = 0, stale_blocks = 0;
+    // No findings either: rows that the write-intent log names, which a mount recovers.
+    uint64_t recovered_rows = 0;
 
     [[nodiscard]] bool clean() const { return findings.empty(); }
 };

@@ -133,6 +133,9 @@ void print_report(const VolumeMembers& volume, const CheckReport& report, const 
         print_line(stdout, "Stale:               %s of block groups missed writes; old in them: %s",
                    count_text(report.stale_columns, "column").c_str(),
                    count_text(report.stale_blocks, "block").c_str());
+    if (report.recovered_rows > 0)
+        print_line(stdout, "Write-intent log:    a mount recovers %s",
+                   count_text(report.recovered_rows, "row").c_str());
     std::map<std::string, size_t> kinds;
     for (const CheckFinding& finding : report.findings)
         ++kinds[finding.kind];
@@ -160,6 +163,7 @@ void print_report_json(const VolumeMembers& volume, const CheckReport& report, c
     json_put_integer(out.get(), "parity_rows_verified", report.parity_rows_verified);
     json_put_integer(out.get(), "stale_columns", report.stale_columns);
     json_put_integer(out.get(), "stale_blocks", report.stale_blocks);
+    json_put_integer(out.get(), "recovered_rows", report.recovered_rows);
     Json findings = json_make_array();
     for (const CheckFinding& finding : report.findings) {
         Json line = json_make_object();
