@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "alloc/slot_allocator.h"
 #include "base/random.h"
 #include "device/superblock_store.h"
 #include "format/feature_table.h"
@@ -61,8 +62,7 @@ Status check_options(const MakeOptions& options, size_t member_count, std::strin
     return {};
 }
 
-Result<Superblock> plan_superblock(const std::vector<std::unique_ptr<BlockDevice>>& devices,
-                                   const MakeOptions& options, std::string& why)
+Superblock identity_of(const MakeOptions& options)
 {
     Superblock superblock;
     superblock.volume_uuid = options.volume_uuid == Uuid{} ? uuid_random() : options.volume_uuid;
@@ -76,10 +76,16 @@ Result<Superblock> plan_superblock(const std::vector<std::unique_ptr<BlockDevice
     superblock.name_hash_seed = random_u64();
     superblock.epochs = {{random_u64(), {1}}};
     superblock.log_epoch = superblock.epochs.front().epoch;
-    for (const std::unique_ptr<BlockDevice>& device : devices) {
-        Result<MemberRecord> record = plan_member_layout(device->size_bytes());
+    return superblock;
+}
+
+Status add_members(const MakeOptions& options, const std::vector<MakeDevice>& devices, Superblock& superblock,
+                   std::string& why)
+{
+    for (const MakeDevice& device : devices) {
+        Result<MemberRecord> record = plan_member_layout(device.size_bytes);
         if (!record.ok()) {
-            why = std::string(device->name()) + " has " + mib_text(device->size_bytes()) + "; members have " +
+            why = device.name + " has " + mib_text(device.size_bytes) + "; members have " +
                   mib_text(kMinMemberBytes) + " to " + mib_text(kMaxMemberBytes);
             return record.err();
         }
@@ -90,7 +96,69 @@ Result<Superblock> plan_superblock(const std::vector<std::unique_ptr<BlockDevice
             record->intent_log_bytes = std::min(record->intent_log_bytes, options.intent_log_bytes);
         superblock.members.push_back(record.take());
     }
+    return {};
+}
+
+Status check_spares(const std::vector<MakeDevice>& spares, const Superblock& superblock, std::string& why)
+{
+    uint64_t least = UINT64_MAX;
+    for (const MemberRecord& member : superblock.members)
+        least = std::min(least, member.size_bytes);
+    for (const MakeDevice& spare : spares)
+        CW_TRY(check_spare_size(spare.name, spare.size_bytes, least, why));
+    if (spares.size() > kMaxMembers - superblock.members.size()) {
+        why = "a volume has at most " + std::to_string(kMaxMembers) + " members and spares";
+        return Err::kInvalid;
+    }
+    return {};
+}
+
+// The groups that every volume begins with: for metadata, for system trees where these have their own, for
+// data.
+Status check_first_groups(const Superblock& superblock, const std::vector<MakeDevice>& devices,
+                          std::string& why)
+{
+    SlotAllocator slots;
+    for (const MemberRecord& member : superblock.members)
+        slots.add_member(member, true);
+    const Profile& metadata = *find_profile(superblock.metadata_profile);
+    std::vector<const Profile*> wanted = {&metadata};
+    if (metadata.parity != 0)
+        wanted.push_back(&Volume::system_profile_of(metadata));
+    wanted.push_back(find_profile(superblock.data_profile));
+    for (const Profile* const profile : wanted) {
+        if (slots.plan_group(*profile, superblock.chunk_bytes).ok())
+            continue;
+        const auto [small, large] =
+            std::minmax_element(devices.begin(), devices.end(),
+                                [](const auto& a, const auto& b) { return a.size_bytes < b.size_bytes; });
+        why = "the devices are too small for these profiles";
+        if (small->size_bytes < large->size_bytes)
+            why += ", " + small->name + " (" + mib_text(small->size_bytes) + ") beside " + large->name +
+                   " (" + mib_text(large->size_bytes) + ") above all";
+        why += "; use larger devices or fewer copies";
+        return Err::kNoSpace;
+    }
+    return {};
+}
+
+Result<Superblock> plan_superblock(const MakeOptions& options, const std::vector<MakeDevice>& devices,
+                                   const std::vector<MakeDevice>& spares, std::string& why)
+{
+    CW_TRY(check_options(options, devices.size(), why));
+    Superblock superblock = identity_of(options);
+    CW_TRY(add_members(options, devices, superblock, why));
+    CW_TRY(check_spares(spares, superblock, why));
+    CW_TRY(check_first_groups(superblock, devices, why));
     return superblock;
+}
+
+std::vector<MakeDevice> sizes_of(const std::vector<std::unique_ptr<BlockDevice>>& devices)
+{
+    std::vector<MakeDevice> sizes;
+    for (const std::unique_ptr<BlockDevice>& device : devices)
+        sizes.push_back({std::string(device->name()), device->size_bytes()});
+    return sizes;
 }
 
 Status make_root_directory(Filesystem& filesystem, const MakeOptions& options)
@@ -115,21 +183,6 @@ Status make_root_directory(Filesystem& filesystem, const MakeOptions& options)
     return filesystem.committer.commit();
 }
 
-Status check_spares(const std::vector<std::unique_ptr<BlockDevice>>& spares, const Superblock& superblock,
-                    std::string& why)
-{
-    uint64_t least = UINT64_MAX;
-    for (const MemberRecord& member : superblock.members)
-        least = std::min(least, member.size_bytes);
-    for (const std::unique_ptr<BlockDevice>& spare : spares)
-        CW_TRY(check_spare_size(spare->name(), spare->size_bytes(), least, why));
-    if (spares.size() > kMaxMembers - superblock.members.size()) {
-        why = "a volume has at most " + std::to_string(kMaxMembers) + " members and spares";
-        return Err::kInvalid;
-    }
-    return {};
-}
-
 // With the next commit.
 Status add_spares(Volume& volume, const std::vector<std::unique_ptr<BlockDevice>>& spares)
 {
@@ -151,12 +204,16 @@ ProfileId default_metadata_profile(ProfileId data_profile, size_t member_count)
     return mirror_of(std::min(copies, member_count)).id;
 }
 
+Status check_make(const MakeOptions& options, const std::vector<MakeDevice>& devices,
+                  const std::vector<MakeDevice>& spares, std::string& why)
+{
+    return plan_superblock(options, devices, spares, why).status();
+}
+
 Result<MakeResult> make_volume(std::vector<std::unique_ptr<BlockDevice>>& devices, const MakeOptions& options,
                                std::string& why, std::vector<std::unique_ptr<BlockDevice>> spares)
 {
-    CW_TRY(check_options(options, devices.size(), why));
-    CW_ASSIGN(Superblock superblock, plan_superblock(devices, options, why));
-    CW_TRY(check_spares(spares, superblock, why));
+    CW_ASSIGN(Superblock superblock, plan_superblock(options, sizes_of(devices), sizes_of(spares), why));
     for (const std::unique_ptr<BlockDevice>& device : devices)
         if (const Status erased = erase_rings(*device); !erased.ok()) {
             why = std::string(device->name()) + " cannot be written";
@@ -180,8 +237,6 @@ Result<MakeResult> make_volume(std::vector<std::unique_ptr<BlockDevice>>& device
         status = volume.plan_group(kGroupSystem, SlotMembers::kPresent, Slots::kAny, store.allocator);
     if (status.ok())
         status = volume.plan_group(kGroupData, SlotMembers::kPresent, Slots::kAny, store.allocator);
-    if (status.err() == Err::kNoSpace)
-        why = "the devices are too small for these profiles; use larger devices or fewer copies";
     if (status.ok())
         status = make_root_directory(filesystem, options);
     if (status.ok())

@@ -35,6 +35,16 @@ struct MakeResult {
 // profile (raid1 metadata with raid5, raid1c3 with raid6).
 ProfileId default_metadata_profile(ProfileId data_profile, size_t member_count);
 
+struct MakeDevice {
+    std::string name;
+    uint64_t size_bytes;
+};
+
+// Whether make_volume() takes devices of these sizes, for who erases them before it: their number, sizes, and
+// room for the first groups. `why` as there.
+Status check_make(const MakeOptions& options, const std::vector<MakeDevice>& devices,
+                  const std::vector<MakeDevice>& spares, std::string& why);
+
 // Writes an empty filesystem (root directory only) as generation 1 on all devices. Members must be at least
 // kMinMemberBytes; profiles need their minimum number of members. On failure `why` holds one line with the
 // next step. Old superblocks of any volume on the devices are overwritten first.

@@ -97,6 +97,27 @@ def test_mkfs_members(make_volume, tmp_path):
     assert "/nonexistent does not exist" in line
 
 
+def test_mkfs_of_members_that_do_not_go_together_erases_nothing(tmp_path):
+    members = [tmp_path / "small.img", tmp_path / "large.img"]
+    for member, size_gib in zip(members, (8, 4096)):
+        with open(member, "wb") as file:
+            os.chmod(member, 0o600)
+            file.truncate(size_gib << 30)
+            for at in (0, 64 << 10, 1 << 20, 5 << 30):
+                file.seek(at)
+                file.write(b"precious" * 512)
+    line = refused("mkfs.cowraid", "-f", "-d", "raid1", "-m", "raid1", *members, code=EXIT_FAILED)
+    assert f"{members[0]} (8192 MiB) beside {members[1]} (4194304 MiB)" in line
+    line = refused("mkfs.cowraid", "-f", "-d", "single", "-m", "single", members[1], "--spare", members[0],
+                   code=EXIT_FAILED)
+    assert f"{members[0]} has 8.00GiB" in line
+    for member in members:
+        with open(member, "rb") as file:
+            for at in (0, 64 << 10, 1 << 20, 5 << 30):
+                file.seek(at)
+                assert file.read(4096) == b"precious" * 512, (member, at)
+
+
 @pytest.mark.parametrize("options,word", [
     (["-d", "raid7"], "raid7"), (["-d", "raid6", "-m", "raid1c9"], "raid1c9"), (["-c", "5K"], "5K"),
     (["-c", "2M"], "2M"), (["-U", "no-uuid"], "no-uuid"), (["-L", "a/b"], "label"),

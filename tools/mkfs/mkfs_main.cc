@@ -163,6 +163,11 @@ Result<Made> make(const MkfsArguments& arguments, MakeOptions options, std::vect
     CW_ASSIGN(std::vector<NewMember> devices, open_mkfs_devices(arguments, why));
     if (std::string warning = warning_of_readers(devices); !warning.empty())
         warnings.push_back(std::move(warning));
+    std::vector<MakeDevice> sizes, spare_sizes;
+    for (const NewMember& device : devices)
+        (sizes.size() < arguments.devices.size() ? sizes : spare_sizes)
+            .push_back({device.path, device.size_bytes});
+    CW_TRY(check_make(options, sizes, spare_sizes, why));
     CW_TRY(check_uuid_is_new(options.volume_uuid, devices, why));
     Made made{.options = std::move(options), .result = {}, .paths = {}, .sizes = {}, .spares = {}};
     // Nothing is written before every device has passed.

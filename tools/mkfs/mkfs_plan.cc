@@ -11,7 +11,6 @@
 #include "device/open_member.h"
 #include "device/scan.h"
 #include "format/profile.h"
-#include "fs/volume/spares.h"
 #include "tools/common/report_error.h"
 
 namespace cowraid {
@@ -148,14 +147,6 @@ Result<std::vector<NewMember>> open_mkfs_devices(const MkfsArguments& arguments,
     for (const std::string& path : paths) {
         CW_ASSIGN(NewMember device, open_new_member(path, arguments.force, why));
         devices.push_back(std::move(device));
-    }
-    uint64_t least = UINT64_MAX;
-    for (size_t i = 0; i < devices.size(); ++i) {
-        const NewMember& device = devices[i];
-        if (i >= arguments.devices.size())
-            CW_TRY(check_spare_size(device.path, device.size_bytes, least, why));
-        else if (const auto line = plan_member_layout(device.size_bytes); line.ok())
-            least = std::min(least, line->size_bytes);
     }
     return devices;
 }
