@@ -134,7 +134,9 @@ bool EventFinder::grew(Reported& reported, uint64_t value) const
 {
     if (value < reported.value)
         reported.value = value;  // it was set to 0
-    if (value == reported.value || (reported.time != 0 && now_ < reported.time + kRepeatSeconds))
+    // A clock that was set back says nothing of how long ago that was.
+    const bool soon = now_ >= reported.time && now_ < reported.time + kRepeatSeconds;
+    if (value == reported.value || (reported.time != 0 && soon))
         return false;
     reported.time = now_;
     return true;

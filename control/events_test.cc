@@ -310,6 +310,21 @@ TEST_CASE("errors that go on are told once a minute with their sum")
     CHECK(look(finder, status, 201) == "ErrorsFound");
 }
 
+TEST_CASE("errors and lost data are told when the clock was set back")
+{
+    EventFinder finder;
+    VolumeStatus status = healthy();
+    CHECK(look(finder, status) == "NewArray");
+    uint64_t& wrong = status.report.info.members[0].counters[static_cast<size_t>(MemberCounter::kCorruption)];
+    wrong = status.report.info.damaged_blocks = 1;
+    CHECK(look(finder, status, 36000) == "ErrorsFound DataLost");
+    wrong = status.report.info.damaged_blocks = 2;
+    CHECK(look(finder, status, 1) == "ErrorsFound DataLost");
+    wrong = status.report.info.damaged_blocks = 3;
+    CHECK(look(finder, status, 2) == "");
+    CHECK(look(finder, status, 61) == "ErrorsFound DataLost");
+}
+
 TEST_CASE("a scrub, and what it finds")
 {
     EventFinder finder;
