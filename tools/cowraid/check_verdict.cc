@@ -21,6 +21,7 @@ struct Sum {
     uint64_t files = 0;
     uint64_t lasting = 0;  // findings that redundancy does not heal, those of files and members left out
     uint64_t others = 0;  // that it does, and that are about no member
+    bool no_mount = false;
 };
 
 Sum add_up(const CheckReport& report)
@@ -30,6 +31,7 @@ Sum add_up(const CheckReport& report)
         sum.files += finding.kind == "file";
         sum.lasting += !finding.repairable && finding.kind != "file" && finding.kind != "member";
         sum.others += finding.repairable && finding.member == 0;
+        sum.no_mount = sum.no_mount || finding.kind == "mount";
         if (finding.member == 0)
             continue;
         Damage& damage = sum.members[finding.member];
@@ -61,6 +63,8 @@ std::string outlook(const Sum& sum, bool mounted)
     const auto step = [=](const char* first, const char* then) {
         return std::string(mounted ? "" : first) + then;
     };
+    if (sum.no_mount)
+        return "it cannot be mounted as it is; its finding above names what to do";
     if (sum.files > 0)
         return count_text(sum.files, "file") + " lost data and " + (sum.files == 1 ? "is" : "are") +
                " named above; " +
