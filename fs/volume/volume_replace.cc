@@ -174,7 +174,8 @@ bool Volume::erase_source(BlockDevice* device)
 {
     const bool erased = device != nullptr && erase_rings(*device).ok();
     if (!erased)
-        CW_LOG_WARNING("%s is replaced, and its superblocks are not erased: wipefs -a it before other use",
+        CW_LOG_WARNING("%s is replaced, and its superblocks are not erased: when the volume is not mounted, "
+                       "cowraid device wipe it",
                        device != nullptr ? device->name() : "the old device");
     return erased;
 }
