@@ -514,14 +514,15 @@ bool Scrub::step()
     else if (step.piece.group && !step.piece.blocks.rows.empty())
         scrub_rows(store_, step.order, step.piece, turns, step.report);
     turns.pause();
-    step.piece.view = {};  // what follows may take long
     // Heads are looked at between commits, of which there are none now.
     const bool no_commits = step.piece.head && store_.service.read_only();
     if (step.report.given_up || no_commits) {
         give_back(step);
         return true;
     }
+    // While nobody else can have these places.
     note_lost(step);
+    step.piece.view = {};  // what follows may take long
     const bool rechecks = step.last && scope_ == ScrubScope::kAll && step.order.mode == ScrubMode::kRepair;
     if (rechecks && !recheck_damage(step, turns)) {
         give_back(step);

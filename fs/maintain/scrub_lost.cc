@@ -117,18 +117,23 @@ namespace {
 // Until the rows of blocks are looked at again that could not be mended: a member may be back.
 constexpr uint64_t kMendAgainMs = 10 * 60 * 1000;
 
-// Of what the open state uses between the two.
-Result<uint64_t> used_blocks(Store& store, VolumeAddress first, VolumeAddress end)
+// What the open state uses of it, if that is known.
+std::vector<DamagedRun> used_parts(Store& store, const DamagedRun& run)
 {
     std::vector<BlockRun> used;
-    const Status known = store.allocator.live_blocks(first, (end - first) / kBlockBytes, used);
+    const Status known = store.allocator.live_blocks(run.first, run.block_count, used);
+    std::vector<DamagedRun> parts;
     if (!known.ok() && known.err() != Err::kInvalid)
-        return known.err();
-    uint64_t blocks = 0;
-    for (const BlockRun& part : used)
-        if (part.address < end)
-            blocks += std::min<uint64_t>(part.block_count, (end - part.address) / kBlockBytes);
-    return blocks;
+        return parts;
+    for (const BlockRun& there : used) {
+        DamagedRun part = run;
+        part.first = there.address;
+        if (part.first >= run.end())
+            break;
+        part.block_count = std::min<uint64_t>(there.block_count, (run.end() - part.first) / kBlockBytes);
+        parts.push_back(part);
+    }
+    return parts;
 }
 
 }  // namespace
@@ -183,9 +188,15 @@ bool Scrub::mend(const FreedDamage& freed, VolumeAddress& seen, bool& mended, Wo
         part.first = at;
         part.block_count = std::min<uint64_t>((freed.run.end() - at) / kBlockBytes, kRecheckedMax);
         at = part.end();
-        const Result<uint64_t> used = used_blocks(store_, part.first, part.end());
-        if (used.ok() && *used == part.block_count && freed.freed == TransactionId())
-            continue;  // it is still lost
+        // Others may have these places now, in rows that cannot be mended yet.
+        const std::vector<DamagedRun> used = used_parts(store_, part);
+        for (const DamagedRun& there : used)
+            for (VolumeAddress known = there.first; known < there.end() && !stopped();)
+                known = recheck_some(there, known, turns);
+        if (stopped())
+            return false;
+        if (used.size() == 1 && used[0].block_count == part.block_count && freed.freed == TransactionId())
+            continue;  // nothing is free
         if (VolumeAddress from = std::max(part.first, seen); from < part.end()) {
             mended = mend_rows(*group, from, part.end(), turns);
             seen = from;

@@ -675,9 +675,10 @@ Status next_piece(Store& store, const ScrubOrder& order, ScrubPosition& position
         position.key = {};
         return {};
     }
-    const View view = store.timeline.view();
+    piece.view = store.timeline.view();
     NodeScrub nodes(store, order, since, turns, report, counts);
-    if (nodes.run(view.committed->tree(static_cast<TreeIndex>(position.tree)), position.key, position.key)) {
+    if (nodes.run(piece.view.committed->tree(static_cast<TreeIndex>(position.tree)), position.key,
+                  position.key)) {
         ++position.tree;
         position.key = {};
     }

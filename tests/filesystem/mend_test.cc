@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Rows of blocks that redundancy did not bring back, once these blocks are deleted.
+#include "fs/maintain/damaged_files.h"
 #include "tests/filesystem/scrub_steps.h"
 
 using namespace cowraid;
@@ -138,6 +139,41 @@ TEST_CASE("mending: rows of lost blocks that are deleted while a member is away 
     CHECK(volume.fs().info().damaged_blocks == 0);
     survivors.check_without(2);
     survivors.check_without(3);
+}
+
+TEST_CASE("mending: a file in the place of lost blocks that were deleted is not named as damaged")
+{
+    SimVolume volume(kMendShape);
+    make_and_mount(volume);
+    Prng prng(seed());
+    Survivors survivors(volume, prng);
+    survivors.delete_lost_without(0);
+    // As long as there is room.
+    Filesystem& fs = volume.fs();
+    const std::vector<std::byte> content = random_content(prng, kMiB);
+    std::vector<InodeNumber> files;
+    for (bool written = true; written;) {
+        const std::string name = "new" + std::to_string(files.size());
+        const auto made = fs.names.make_node(kRoot, name, S_IFREG | 0644, 0, {});
+        REQUIRE(made.ok());
+        written = fs.files.write(made->inode, 0, content, {}, {}).ok();
+        if (written)
+            files.push_back(made->inode);
+    }
+    REQUIRE(files.size() > 100);
+    survivors.step(1);
+    REQUIRE(fs.info().damaged_blocks > 0);
+    CHECK(find_damaged_files(fs.store, 10)->file_count > 0);  // until the rows are looked at again
+    REQUIRE(volume.unmount().ok());
+    mount(volume, degraded_options(), {0});
+    survivors.step(1);
+    CHECK(find_damaged_files(volume.fs().store, 10)->file_count == 0);
+    std::vector<std::byte> read(content.size());
+    for (size_t number = 0; number < files.size(); ++number) {
+        REQUIRE(read_file(volume.fs(), find_file(volume.fs(), "new" + std::to_string(number)), read).ok());
+        REQUIRE(same(read, content));
+    }
+    volume.kill();
 }
 
 TEST_CASE("mending: a block that is lost when its row is looked at is listed, and its row mended with it")
