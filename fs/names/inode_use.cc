@@ -101,7 +101,9 @@ Attributes attributes_of(const Inode& inode)
     // overwrites stored blocks would count twice, so the sum ends at what a file of this size can hold.
     uint64_t blocks = from.data_blocks;
     const uint64_t waiting = inode.dirty.block_count() + inode.flushing.block_count();
-    out.block_count_estimated = waiting > 0 && (from.data_blocks > 0 || inode.compresses);
+    const bool counted_twice = from.data_blocks > 0 || (!inode.dirty.empty() && !inode.flushing.empty());
+    const bool shrinks = inode.compresses || (from.flags & kInodeCompress) != 0;
+    out.block_count_estimated = waiting > 0 && (counted_twice || shrinks);
     if (waiting > 0)
         blocks = std::max(blocks, std::min(blocks + waiting, divide_up(from.size_bytes, kBlockBytes)));
     out.block_count_512 = blocks * (kBlockBytes / 512);

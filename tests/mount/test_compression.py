@@ -212,6 +212,18 @@ def test_mkfs_makes_a_volume_that_compresses(make_volume):
     volume.check()
 
 
+def test_stat_follows_what_a_flush_makes_of_a_file_that_is_to_be_compressed_since(make_volume):
+    volume = make_volume()
+    volume.make()
+    volume.mount(options="commit=300")
+    path = volume.mount_point / "file"
+    path.write_bytes(text(MIB))
+    run("chattr", "+c", path)
+    assert stored(path) == MIB
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    assert stored(path) < MIB / 4
+
+
 def test_files_and_folders_ask_for_themselves(volume):
     root = volume.mount_point
     (root / "logs").mkdir()
