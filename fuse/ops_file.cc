@@ -360,8 +360,10 @@ void op_write(fuse_req_t request, fuse_ino_t node, const char* data, size_t byte
 {
     const InodeNumber inode = inode_of(request, node);
     // A write of the page cache has no caller; its program lost the bits when it dirtied the page.
-    const Caller caller =
-        info->writepage ? Caller{} : changing_caller(request, inode, SetIdRule::kAsRequested);
+    // Only a program that asked for direct I/O may go on before the answer.
+    const SetIdRule rule =
+        (info->flags & O_DIRECT) != 0 ? SetIdRule::kAsRequestedAsync : SetIdRule::kAsRequested;
+    const Caller caller = info->writepage ? Caller{} : changing_caller(request, inode, rule);
     serve(request, WriteRequest{.request = request,
                                 .inode = inode,
                                 .caller = caller,

@@ -112,16 +112,19 @@ Caller changing_caller(fuse_req_t request, InodeNumber inode, SetIdRule rule)
 {
     Caller caller = caller_of(request);
     const Frontend& frontend = frontend_of(request);
-    const bool asked = rule == SetIdRule::kAsRequested
-                           ? request_clears_set_id()
-                           : frontend.clears_set_id.load(std::memory_order_relaxed);
+    const bool asked = rule == SetIdRule::kUnlessCapable
+                           ? frontend.clears_set_id.load(std::memory_order_relaxed)
+                           : request_clears_set_id();
     if (!asked)
         return caller;
     const auto now = frontend.filesystem->names.get_attributes(inode);
     if (!now.ok() || !S_ISREG(now->mode) || (now->mode & (S_ISUID | S_ISGID)) == 0)
         return caller;
-    const CallerRights rights = rights_of(*fuse_req_ctx(request));
-    if (rule == SetIdRule::kAsRequested || !rights.has_fsetid)
+    const fuse_ctx& context = *fuse_req_ctx(request);
+    const CallerRights rights = rule == SetIdRule::kAsRequestedAsync
+                                    ? CallerRights{.has_fsetid = false, .groups = {context.gid}}
+                                    : rights_of(context);
+    if (rule != SetIdRule::kUnlessCapable || !rights.has_fsetid)
         caller.cleared_mode_bits = set_id_bits_cleared(now->mode, now->gid, rights);
     return caller;
 }

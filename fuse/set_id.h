@@ -37,8 +37,11 @@ CallerRights parse_caller_rights(std::string_view status);
 uint32_t set_id_bits_cleared(uint32_t mode, uint32_t gid, const CallerRights& rights);
 
 // The caller of a request that changes the data or the owner of `inode`, with what it takes away. `why`: the
-// request says itself whether bits go, or they go unless the caller has CAP_FSETID.
-enum class SetIdRule : uint8_t { kAsRequested, kUnlessCapable };
+// request says itself whether bits go, or they go unless the caller has CAP_FSETID. Reading the rights of a
+// caller that does not wait for the answer may wait for the answer itself: a process that ends waits for its
+// asynchronous requests in whoever looked at it last. Such a request says that the caller has not CAP_FSETID;
+// of its groups only the one that came with it counts.
+enum class SetIdRule : uint8_t { kAsRequested, kAsRequestedAsync, kUnlessCapable };
 Caller changing_caller(fuse_req_t request, InodeNumber inode, SetIdRule rule);
 // The caller of a request that gives `inode` an access list: who has not CAP_FSETID and is not in the group
 // of a set-gid file takes the bit away.

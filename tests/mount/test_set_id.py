@@ -2,14 +2,17 @@
 """Who keeps set-id bits and who loses them: as on a filesystem of the kernel."""
 
 import json
+import mmap
 import os
 import stat
+import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 
-from conftest import run
+from conftest import run, wait_for
 
 USER = 1000
 GROUP = 1001
@@ -97,6 +100,48 @@ def test_set_id_bits_as_linux_does(volume, caller):
     assert cleared >= 8
     assert json.dumps(modes_after(ours, caller), indent=1, sort_keys=True) == \
         json.dumps(theirs, indent=1, sort_keys=True)
+
+
+def write_directly(path):
+    fd = os.open(path, os.O_RDWR | os.O_DIRECT)
+    with mmap.mmap(-1, 4096) as page:
+        page[:] = b"z" * 4096
+        assert os.pwritev(fd, [page], 0) == 4096
+    os.close(fd)
+
+
+def test_the_daemon_looks_at_no_process_that_may_end_before_its_write_is_answered(volume, tmp_path):
+    """An ending process waits for its asynchronous writes in whoever looked at its memory last."""
+    files = {"direct": volume.mount_point / "direct", "cached": volume.mount_point / "cached"}
+    looked = {}
+    for way, path in files.items():
+        path.write_bytes(b"y" * 8192)
+        os.chown(path, USER, GROUP)
+        path.chmod(0o6777)
+        calls = tmp_path / way
+        tracer = subprocess.Popen(["strace", "-f", "-q", "-o", calls, "-e", "trace=openat,open", "-p",
+                                   str(volume.daemon())])
+        try:
+            wait_for(lambda: all("TracerPid:\t0\n" not in (task / "status").read_text(encoding="ascii")
+                                 for task in Path(f"/proc/{volume.daemon()}/task").iterdir()))
+            writer = os.fork()
+            if writer == 0:
+                os.setresgid(1002, 1002, 1002)
+                os.setresuid(USER, USER, USER)
+                if way == "direct":
+                    write_directly(path)
+                else:
+                    fd = os.open(path, os.O_RDWR)
+                    os.pwrite(fd, b"z" * 4096, 0)
+                os._exit(0)
+            assert os.waitpid(writer, 0)[1] == 0
+        finally:
+            tracer.terminate()
+            tracer.wait()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o777
+        assert path.read_bytes() == b"z" * 4096 + b"y" * 4096
+        looked[way] = f"/proc/{writer}/status" in calls.read_text(encoding="ascii")
+    assert looked == {"direct": False, "cached": True}
 
 
 if __name__ == "__main__":
