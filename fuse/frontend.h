@@ -10,7 +10,9 @@
 #include <bit>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "base/mutex.h"
 #include "base/unique_fd.h"
@@ -85,9 +87,10 @@ struct Frontend {
     Invalidator invalidator, range_invalidator;
     Mutex renewing{LockRank::kRenewal};  // one of them at a time reads what it stores in a page
     // Both may hand answers to those. A truncation does not stand behind those that wait for room:
-    // it may be what brings it.
-    LongRequests long_requests{2}, waiting_requests{4};
-    std::atomic<uint64_t> kept_bytes{0};  // data of WRITEs that wait
+    // it may be what brings it. Nor does a change of names behind what else its user asked for: the kernel
+    // holds locks of everybody for it, for a rename into another folder one of the whole mount.
+    LongRequests long_requests{2}, waiting_requests{4}, waiting_names{2};
+    std::atomic<uint64_t> kept_bytes{0};  // data of requests that wait
 
     // Answers that wait for a commit or for room in memory.
     Mutex parked_mutex{LockRank::kLeaf};
@@ -203,9 +206,11 @@ Served reply_changed_attributes(fuse_req_t request, const Result<Attributes>& at
 Served reply_name_change(fuse_req_t request, Status status);
 Served reply_new_entry(fuse_req_t request, const Result<Attributes>& made);
 
-// Does `action`, which returns Served. One that would have to wait is done again by a thread that may.
-// What it refers to must outlive the handler, after action.keep() if it has that; false: too much is kept.
-template <typename Action> void serve(fuse_req_t request, Action action)
+// Does `action`, which returns Served. One that would have to wait is done again by a thread that may, of
+// `waiting`. What it refers to must outlive the handler, after action.keep() if it has that; false: too much
+// is kept.
+template <typename Action>
+void serve(fuse_req_t request, Action action, LongRequests Frontend::*waiting = &Frontend::waiting_requests)
 {
     {
         const NoWait scope;
@@ -217,9 +222,49 @@ template <typename Action> void serve(fuse_req_t request, Action action)
             action();  // this thread waits, too
             return;
         }
-    frontend_of(request).waiting_requests.hand_over(
-        std::make_unique<WaitingRequest<Action>>(request, std::move(action)));
+    (frontend_of(request).*waiting)
+        .hand_over(std::make_unique<WaitingRequest<Action>>(request, std::move(action)));
 }
+// For a change of names.
+template <typename Action> void serve_name_change(fuse_req_t request, Action action)
+{
+    serve(request, std::move(action), &Frontend::waiting_names);
+}
+
+// Data of a request that waits. How much all of it may be is bounded: the kernel sends 4096 WRITEs at once,
+// and as many values of extended attributes as there are threads of programs.
+class KeptData {
+public:
+    KeptData() = default;
+    KeptData(KeptData&& other) noexcept
+        : frontend_(std::exchange(other.frontend_, nullptr)), bytes_(std::move(other.bytes_))
+    {
+    }
+    KeptData& operator=(KeptData&&) = delete;
+    ~KeptData()
+    {
+        if (frontend_ != nullptr)
+            frontend_->kept_bytes -= bytes_.size();
+    }
+    // Once. False: there is too much of it, nothing was copied.
+    bool copy(Frontend& frontend, std::span<const char> data)
+    {
+        constexpr uint64_t kRequestsMax = 64;
+        const uint64_t most = kRequestsMax * frontend.transfer_bytes();
+        if (frontend.kept_bytes.fetch_add(data.size()) + data.size() > most) {
+            frontend.kept_bytes -= data.size();
+            return false;
+        }
+        frontend_ = &frontend;
+        bytes_.assign(data.begin(), data.end());
+        return true;
+    }
+    [[nodiscard]] std::span<const char> bytes() const { return bytes_; }
+
+private:
+    Frontend* frontend_ = nullptr;
+    std::vector<char> bytes_;
+};
 
 // Makes the kernel drop its pages of a range. A page that lies in it in part stays, and gets the file's bytes
 // of the range: a program may just have written others into it, of which the filesystem has not heard yet.

@@ -264,40 +264,6 @@ void answer_direct(Frontend& frontend, const AppliedWrite& write)
     frontend.invalidator.submit(write.uid, std::make_unique<HeldWrite>(frontend, write));
 }
 
-// Data of a WRITE that waits. How much all of it may be is bounded: the kernel sends 4096 WRITEs at once.
-class KeptData {
-public:
-    KeptData() = default;
-    KeptData(KeptData&& other) noexcept
-        : frontend_(std::exchange(other.frontend_, nullptr)), bytes_(std::move(other.bytes_))
-    {
-    }
-    KeptData& operator=(KeptData&&) = delete;
-    ~KeptData()
-    {
-        if (frontend_ != nullptr)
-            frontend_->kept_bytes -= bytes_.size();
-    }
-    // Once. False: there is too much of it, nothing was copied.
-    bool copy(Frontend& frontend, std::span<const char> data)
-    {
-        constexpr uint64_t kRequestsMax = 64;
-        const uint64_t most = kRequestsMax * frontend.transfer_bytes();
-        if (frontend.kept_bytes.fetch_add(data.size()) + data.size() > most) {
-            frontend.kept_bytes -= data.size();
-            return false;
-        }
-        frontend_ = &frontend;
-        bytes_.assign(data.begin(), data.end());
-        return true;
-    }
-    [[nodiscard]] std::span<const char> bytes() const { return bytes_; }
-
-private:
-    Frontend* frontend_ = nullptr;
-    std::vector<char> bytes_;
-};
-
 // A WRITE as it came. The kernel's offset counts also for O_APPEND: it holds the inode lock and knows the
 // size, and the pieces of one large append arrive concurrently.
 struct WriteRequest {

@@ -45,7 +45,7 @@ void op_forget_multi(fuse_req_t request, size_t count, fuse_forget_data* forgets
 
 void op_mknod(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, dev_t device)
 {
-    serve(request, [=, name = std::string(name)] {
+    serve_name_change(request, [=, name = std::string(name)] {
         return reply_new_entry(request,
                                filesystem_of(request).names.make_node(inode_of(request, parent), name, mode,
                                                                       device, caller_of(request)));
@@ -59,7 +59,7 @@ void op_mkdir(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mo
 
 void op_symlink(fuse_req_t request, const char* target, fuse_ino_t parent, const char* name)
 {
-    serve(request, [=, target = std::string(target), name = std::string(name)] {
+    serve_name_change(request, [=, target = std::string(target), name = std::string(name)] {
         return reply_new_entry(request, filesystem_of(request).names.make_symlink(
                                             inode_of(request, parent), name, target, caller_of(request)));
     });
@@ -67,7 +67,7 @@ void op_symlink(fuse_req_t request, const char* target, fuse_ino_t parent, const
 
 void op_link(fuse_req_t request, fuse_ino_t node, fuse_ino_t new_parent, const char* new_name)
 {
-    serve(request, [=, new_name = std::string(new_name)] {
+    serve_name_change(request, [=, new_name = std::string(new_name)] {
         return reply_new_entry(request,
                                filesystem_of(request).names.link(inode_of(request, node),
                                                                  inode_of(request, new_parent), new_name));
@@ -76,7 +76,7 @@ void op_link(fuse_req_t request, fuse_ino_t node, fuse_ino_t new_parent, const c
 
 void op_unlink(fuse_req_t request, fuse_ino_t parent, const char* name)
 {
-    serve(request, [=, name = std::string(name)] {
+    serve_name_change(request, [=, name = std::string(name)] {
         return reply_name_change(request,
                                  filesystem_of(request).names.unlink(inode_of(request, parent), name));
     });
@@ -84,7 +84,7 @@ void op_unlink(fuse_req_t request, fuse_ino_t parent, const char* name)
 
 void op_rmdir(fuse_req_t request, fuse_ino_t parent, const char* name)
 {
-    serve(request, [=, name = std::string(name)] {
+    serve_name_change(request, [=, name = std::string(name)] {
         return reply_name_change(request,
                                  filesystem_of(request).names.rmdir(inode_of(request, parent), name));
     });
@@ -93,7 +93,7 @@ void op_rmdir(fuse_req_t request, fuse_ino_t parent, const char* name)
 void op_rename(fuse_req_t request, fuse_ino_t parent, const char* name, fuse_ino_t new_parent,
                const char* new_name, unsigned flags)
 {
-    serve(request, [=, name = std::string(name), new_name = std::string(new_name)] {
+    serve_name_change(request, [=, name = std::string(name), new_name = std::string(new_name)] {
         return reply_name_change(request, filesystem_of(request).names.rename(
                                               inode_of(request, parent), name, inode_of(request, new_parent),
                                               new_name, flags, caller_of(request)));

@@ -70,6 +70,30 @@ Served set_compression(fuse_req_t request, InodeNumber inode, std::string_view v
     return reply_file_change(request, inode, names.set_flags(inode, kCompressionFlags, *wanted, caller));
 }
 
+struct SetXattrRequest {
+    fuse_req_t request;
+    InodeNumber inode;
+    Caller caller;
+    std::string name;
+    std::span<const char> value;  // the session's until keep()
+    int flags;
+    KeptData kept;
+
+    Served operator()() const
+    {
+        Names& names = filesystem_of(request).names;
+        return reply_file_change(request, inode,
+                                 names.set_xattr(inode, name, std::as_bytes(value), flags, caller));
+    }
+    [[nodiscard]] bool keep()
+    {
+        const bool done = kept.copy(frontend_of(request), value);
+        if (done)
+            value = kept.bytes();
+        return done;
+    }
+};
+
 void op_setxattr(fuse_req_t request, fuse_ino_t node, const char* name, const char* value, size_t bytes,
                  int flags)
 {
@@ -85,11 +109,13 @@ void op_setxattr(fuse_req_t request, fuse_ino_t node, const char* name, const ch
         return;
     }
     const Caller caller = name == kAccessAcl ? acl_caller(request, inode) : Caller{};
-    serve(request, [=, name = std::string(name), value = std::string(value, bytes)] {
-        return reply_file_change(request, inode,
-                                 filesystem_of(request).names.set_xattr(
-                                     inode, name, std::as_bytes(std::span(value)), flags, caller));
-    });
+    serve(request, SetXattrRequest{.request = request,
+                                   .inode = inode,
+                                   .caller = caller,
+                                   .name = name,
+                                   .value = {value, bytes},
+                                   .flags = flags,
+                                   .kept = {}});
 }
 
 // A size of 0 asks how much room the answer needs.

@@ -143,7 +143,8 @@ Status Session::start_threads()
     CW_TRY(frontend_->invalidator.start());
     CW_TRY(frontend_->range_invalidator.start());
     CW_TRY(frontend_->long_requests.start());
-    return frontend_->waiting_requests.start();
+    CW_TRY(frontend_->waiting_requests.start());
+    return frontend_->waiting_names.start();
 }
 
 Status Session::serve(UniqueFd fuse_fd)
@@ -167,6 +168,7 @@ Status Session::serve(UniqueFd fuse_fd)
     serving_.store(false);
     frontend_->long_requests.finish();
     frontend_->waiting_requests.finish();
+    frontend_->waiting_names.finish();
     frontend_->range_invalidator.finish();
     frontend_->invalidator.finish();
     frontend_->serving_threads.finish();
@@ -179,6 +181,7 @@ void Session::stop()
     // While requests are served: dropping pages may wait for some.
     frontend_->long_requests.finish();
     frontend_->waiting_requests.finish();
+    frontend_->waiting_names.finish();
     frontend_->range_invalidator.finish();
     frontend_->invalidator.finish();  // last: a direct write that is answered without it drops no page
     fuse_session_exit(frontend_->session);
