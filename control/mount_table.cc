@@ -36,9 +36,12 @@ MountEntry entry_of(libmnt_fs* mount)
         return mnt_optstr_get_option(mnt_fs_get_fs_options(mount), name, nullptr, nullptr) == 0;
     };
     const dev_t device = mnt_fs_get_devno(mount);
-    char* owner = nullptr;
-    size_t owner_bytes = 0;
-    mnt_fs_get_option(mount, "user_id", &owner, &owner_bytes);
+    const auto value_of = [&](const char* name) {
+        char* value = nullptr;
+        size_t bytes = 0;
+        mnt_fs_get_option(mount, name, &value, &bytes);
+        return value == nullptr ? std::string() : std::string(value, bytes);
+    };
     return {.device = std::to_string(major(device)) + ":" + std::to_string(minor(device)),
             .directory = text(mnt_fs_get_target(mount)),
             .type = text(mnt_fs_get_fstype(mount)),
@@ -46,7 +49,8 @@ MountEntry entry_of(libmnt_fs* mount)
             .flags = text(mnt_fs_get_vfs_options(mount)),
             .read_only = is_set("ro"),
             .synchronous = is_set("sync"),
-            .owner = owner == nullptr ? "" : std::string(owner, owner_bytes)};
+            .owner = value_of("user_id"),
+            .group = value_of("group_id")};
 }
 
 Result<std::vector<MountEntry>> read_mount_table_of(const std::string& process)
@@ -191,8 +195,12 @@ bool says_it_is_dead(const std::string& path)
     const pid_t child = fork();
     if (child < 0)
         return false;
-    if (child == 0)
-        _exit(is_dead_mount(path) ? 0 : 1);
+    if (child == 0) {
+        const gid_t group = getegid();
+        const uid_t user = geteuid();
+        const bool is_one = setresgid(group, group, group) == 0 && setresuid(user, user, user) == 0;
+        _exit(is_one && is_dead_mount(path) ? 0 : 1);
+    }
     for (int looks = 0; looks < kProbeLooksMax; ++looks) {
         int result = 0;
         if (waitpid(child, &result, WNOHANG) != 0)

@@ -23,6 +23,7 @@ struct MountEntry {
     bool read_only = false;  // the filesystem; a bind remount makes only the mount point so
     bool synchronous = false;  // the filesystem: "sync"
     std::string owner;  // user id of who mounted a FUSE filesystem; empty for others
+    std::string group;  // its group id
 
     [[nodiscard]] bool is_cowraid() const { return type == kMountType || type == kBlockMountType; }
     [[nodiscard]] bool is_of_this_user() const;
@@ -59,7 +60,8 @@ std::vector<int> processes_using(const std::string& device);
 
 // Whether a FUSE mount at or above `path` has lost its daemon.
 bool is_dead_mount(const std::string& path);
-// The same of a mount whose daemon may stand still: false when it does not say so within two seconds.
+// The same of a mount whose daemon may stand still: false when it does not say so within two seconds. Asks as
+// the effective user and group: a mount that is not open to all answers others without its daemon.
 bool says_it_is_dead(const std::string& path);
 
 // `path` as the mount table spells it: absolute, without links and dots. Works on a dead FUSE mount too.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What the programs say to users, root and others, and what the system log keeps."""
 
+import contextlib
 import json
 import os
 import re
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import PATIENCE, TOOLS, Volume, random_content, run, tool, wait_for
+from conftest import PATIENCE, TOOLS, Volume, random_content, run, runs, tool, wait_for
 
 MOUNT_FAILED = 32
 LABEL = f"messages-test-{os.getpid()}"
@@ -167,6 +168,111 @@ def test_root_of_a_user_namespace_has_control_sockets_of_its_own(images, place):
     said = run(*inside, "sh", "-ec", script, env=environment, timeout=5 * PATIENCE)
     assert said.stderr == "" and f"Mounted:           {point}\n" in said.stdout
     assert re.search(r"^[0-9a-f]{8}-[0-9a-f-]{27}$", said.stdout, re.MULTILINE)
+
+
+@pytest.fixture(params=["/tmp", "/run/user", "COWRAID_RUN_DIR"])
+def slow_mount_of_user(request, images):
+    """A user has mounted it, and it has no commit but the last one. Calls umount as root; what it said."""
+    places = None if request.param == "COWRAID_RUN_DIR" else {}
+    if request.param == "/run/user":
+        request.getfixturevalue("session_folder")()
+    as_user(images, "mkfs.cowraid", "-q", *images.devices)
+    as_user(images, "mount.cowraid", *images.devices, images.mount_point, "-o", "commit=300", places=places)
+    environment = dict(os.environ)
+    environment.pop("COWRAID_RUN_DIR", None)
+    if places is None:
+        environment["COWRAID_RUN_DIR"] = str(images.folder / "run")
+    return lambda *options: tool("umount.fuse.cowraid", *options, images.mount_point, check=False,
+                                 env=environment)
+
+
+def written_by_user(images):
+    """What the user has written into the file f, which nobody has asked to be stored."""
+    content = random_content(64 << 20)
+    (images.folder / "from").write_bytes(content)
+    run("setpriv", f"--reuid={SOMEBODY}", f"--regid={SOMEBODY}", "--clear-groups", "cp",
+        images.folder / "from", images.mount_point / "f")
+    return content
+
+
+def test_root_waits_for_the_last_commit_of_the_mount_of_a_user(slow_mount_of_user, images):
+    content = written_by_user(images)
+    daemon = images.daemon()
+    result = slow_mount_of_user("-v")
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(daemon, signal.SIGKILL)
+    assert result.returncode == 0 and not images.is_mounted()
+    images.mount(options="ro")
+    assert (images.mount_point / "f").read_bytes() == content
+    assert result.stderr == \
+        f"umount.fuse.cowraid: {images.mount_point} is unmounted, its members are free\n"
+
+
+def test_root_leaves_the_mount_of_a_user_whose_daemon_is_stopped(slow_mount_of_user, images):
+    content, point = written_by_user(images), images.mount_point
+    daemon = images.daemon()
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        result = slow_mount_of_user()
+        assert images.is_mounted()
+        assert result.returncode == MOUNT_FAILED
+        assert f"the daemon (pid {daemon}) does not answer; {point} stays mounted" in result.stderr
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    assert slow_mount_of_user().returncode == 0
+    images.mount(options="ro")
+    assert (images.mount_point / "f").read_bytes() == content
+
+
+@pytest.mark.parametrize("option", ["-l", "-f"])
+def test_root_takes_away_the_mount_of_a_user_for_all_that(slow_mount_of_user, images, option):
+    daemon = images.daemon()
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        assert slow_mount_of_user(option).returncode == 0
+        assert not images.is_mounted()
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+
+
+def test_root_unmounts_the_dead_mount_of_a_user(slow_mount_of_user, images):
+    daemon = images.daemon()
+    os.kill(daemon, signal.SIGKILL)
+    wait_for(lambda: not runs(daemon))
+    result = slow_mount_of_user()
+    assert (result.returncode, result.stderr) == (0, "")
+    assert not images.is_mounted()
+
+
+def test_a_mount_whose_daemon_is_not_found_stays_unless_nobody_wants_to_wait(images):
+    """Neither root nor the user looks where this one has its socket."""
+    as_user(images, "mkfs.cowraid", "-q", *images.devices)
+    as_user(images, "mount.cowraid", *images.devices, images.mount_point)
+    point = images.mount_point
+    for said in (tool("umount.fuse.cowraid", point, check=False),
+                 as_user(images, "umount.fuse.cowraid", point, check=False, places={})):
+        assert said.returncode == MOUNT_FAILED and images.is_mounted()
+        assert said.stderr == \
+            f"umount.fuse.cowraid: no way to the daemon was found; {point} stays mounted: unmount it as " \
+            f"user {SOMEBODY} with the COWRAID_RUN_DIR or XDG_RUNTIME_DIR of the mount, " \
+            "or umount -l to wait for nothing\n"
+    said = tool("umount.fuse.cowraid", "-l", point)
+    assert said.stderr == "" and not images.is_mounted()
+
+
+def test_root_believes_no_socket_that_somebody_else_has_made(images, false_daemon):
+    as_user(images, "mkfs.cowraid", "-q", *images.devices)
+    as_user(images, "mount.cowraid", *images.devices, images.mount_point)
+    device = run("findmnt", "-n", "-o", "MAJ:MIN", images.mount_point).stdout.strip()
+    folder = f"/tmp/cowraid-{SOMEBODY}"
+    fakes = [false_daemon(Path(f"{folder}-{name}"), uuid_of(images), STRANGER, STRANGER, device)
+             for name in ("one", "two")]
+    # The folder may be the user's: who listens is asked for, too.
+    run("chown", "-R", SOMEBODY, f"{folder}-two")
+    said = tool("umount.fuse.cowraid", images.mount_point, check=False)
+    assert said.returncode == MOUNT_FAILED and "no way to the daemon was found; " in said.stderr
+    assert [was_asked(fake) for fake in fakes] == ["", ""]
+    as_user(images, "umount.fuse.cowraid", images.mount_point)
 
 
 def test_users_change_what_the_daemon_does_of_their_mount(mounted_by_user):
@@ -417,6 +523,28 @@ def test_unmounting_stores_what_was_written_though_another_namespace_holds_the_v
     assert (made.mount_point / "f").read_bytes() == content
 
 
+@pytest.mark.parametrize("left", ["first", "second"])
+def test_unmounting_one_of_two_places_stores_what_was_written(made, left):
+    made.mount(options="commit=300")
+    second = made.folder / "second"
+    second.mkdir()
+    run("mount", "--bind", made.mount_point, second)
+    taken = second if left == "first" else made.mount_point
+    try:
+        content = random_content(1 << 20)
+        (taken / "f").write_bytes(content)
+        said = tool("umount.fuse.cowraid", taken)
+        os.kill(made.daemon(), signal.SIGKILL)
+    finally:
+        for place in (second, made.mount_point):
+            run("umount", "-i", "-l", place, check=False)
+    wait_for(lambda: not made.serving())
+    made.mount()
+    assert (made.mount_point / "f").read_bytes() == content
+    assert said.stderr == f"umount.fuse.cowraid: {taken} is unmounted, the volume is still in use " \
+        "elsewhere, and its members, too\n"
+
+
 def test_unmounting_in_another_namespace_leaves_our_line(make_volume):
     volume, other = make_volume(loops=False), make_volume(loops=False)
     for made in (volume, other):
@@ -657,7 +785,7 @@ def test_a_daemon_that_does_not_answer(mounted_by_user, false_daemon):
     said = as_user(images, "cowraid", "filesystem", "show", images.mount_point, check=False, places=places)
     assert said.returncode == 1 and "did not answer within 10 s; see the system log" in said.stderr
     assert time.monotonic() - start < PATIENCE
-    said = as_user(images, "umount.fuse.cowraid", images.mount_point, places=places).stderr
-    assert "warning: the last commit cannot be waited for: " in said and "did not answer" in said
-    assert not images.is_mounted()
+    said = as_user(images, "umount.fuse.cowraid", images.mount_point, check=False, places=places)
+    assert said.returncode == MOUNT_FAILED and images.is_mounted()
+    assert "the last commit cannot be waited for (" in said.stderr and "did not answer" in said.stderr
     assert time.monotonic() - start < 2 * PATIENCE

@@ -12,7 +12,7 @@ import pytest
 
 from conftest import TOOLS, random_content, run, tool, wait_for
 
-MOUNT_USAGE, MOUNT_FAILED = 1, 32
+MOUNT_USAGE, MOUNT_SYSTEM, MOUNT_FAILED = 1, 2, 32
 EXIT_FAILED, EXIT_USAGE = 1, 2
 FSCK_FAILED = 8
 
@@ -431,6 +431,16 @@ def test_a_limit_of_file_sizes_below_a_member(images):
     assert [image.read_bytes() for image in images.images] == before
     run(*limited, TOOLS / "mount.cowraid", *images.devices, images.mount_point, "-o", "ro")
     assert list(images.mount_point.iterdir()) == []
+
+
+def test_root_without_the_fuse_device(images):
+    script = 'mount --bind /dev/fuse /dev/fuse; mount -o remount,bind,nodev /dev/fuse; exec "$@"'
+    said = run("unshare", "--mount", "--propagation", "private", "sh", "-ec", script, "sh",
+               TOOLS / "mount.cowraid", *images.devices, images.mount_point, check=False)
+    assert said.stderr == \
+        "mount.cowraid: /dev/fuse: Permission denied; load the fuse module: modprobe fuse\n"
+    assert said.returncode == MOUNT_SYSTEM
+    images.mount()
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"])

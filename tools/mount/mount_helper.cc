@@ -202,8 +202,10 @@ int mount_and_serve(int channel, const MountRequest& request, std::optional<Bloc
     // wait.
     block_watched_signals();
     auto mounted = attach_mount(request, std::move(block), why);
-    if (!mounted.ok())
-        return failed(why);
+    if (!mounted.ok()) {
+        print_mount_message(why);
+        return mounted.err() == Err::kUnsupported ? kMountSystem : kMountFailed;
+    }
     const MountEntry& entry = mounted->entry;
     const Status sent =
         send_handshake(channel, HandshakeKind::kServe, entry.device, mounted->connection.get());

@@ -50,7 +50,7 @@ Result<UniqueFd> attach_as_root(const MountRequest& request, std::string& why)
     UniqueFd connection(open(kFuseDevice, O_RDWR | O_CLOEXEC));
     if (!connection.valid()) {
         why = errno_line(kFuseDevice) + "; load the fuse module: modprobe fuse";
-        return Err::kIo;
+        return Err::kUnsupported;
     }
     std::string data = "fd=" + std::to_string(connection.get()) +
                        ",rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other";

@@ -23,6 +23,7 @@ struct KernelMount {
 };
 
 // Mounts `block`, else a FUSE connection, as the request says; users who are not root go through fusermount3.
+// kUnsupported: root cannot open /dev/fuse.
 Result<KernelMount> attach_mount(const MountRequest& request, std::optional<BlockMount> block,
                                  std::string& why);
 

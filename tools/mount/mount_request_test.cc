@@ -288,6 +288,7 @@ TEST_CASE("mount table: fields, escapes, optional fields, the topmost mount")
     CHECK(table[1].source == "cowraid:my\\pool");
     CHECK(table[1].flags == "rw,nosuid");
     CHECK(table[1].owner == "0");
+    CHECK(table[1].group == "0");
     CHECK(table[2].owner.empty());
     CHECK(table[2].flags == "ro");
     CHECK_FALSE(table[2].read_only);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // umount.fuse.cowraid DIR: what umount(8) calls. Returns when the members are written and free.
 #include <argp.h>
+#include <grp.h>
 #include <sys/mount.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstring>
@@ -13,6 +15,7 @@
 #include "base/print.h"
 #include "base/text.h"
 #include "control/control_client.h"
+#include "control/control_path.h"
 #include "control/mount_table.h"
 #include "control/volume_json.h"
 #include "device/open_member.h"
@@ -36,6 +39,9 @@ struct Arguments {
     int flags = 0;
     bool read_only_when_busy = false;
     bool verbose = false;
+
+    // Who asked for no wait loses what the daemon would have stored.
+    [[nodiscard]] bool may_wait() const { return (flags & (MNT_DETACH | MNT_FORCE)) == 0; }
 };
 
 constexpr argp_option kOptions[] = {
@@ -82,6 +88,37 @@ void print_message(const std::string& text)
     print_line(stderr, "umount.fuse.cowraid: %s", text.c_str());
 }
 
+// While it lives, root has the user and group of who mounted, where that is another user: so the daemon is
+// searched only where that user has control sockets, only that user and root are believed to serve it, and
+// a path that it says is opened only as that user may. Nobody but root can send signals to this process
+// meanwhile. Supplementary groups are given up for good.
+class AsOwner {
+public:
+    explicit AsOwner(const MountEntry& entry)
+    {
+        const auto user = parse_number(entry.owner), group = parse_number(entry.group);
+        if (geteuid() != 0 || !user.ok() || *user == 0 || !group.ok() || setgroups(0, nullptr) != 0)
+            return;
+        if (setegid(static_cast<gid_t>(*group)) != 0 || seteuid(static_cast<uid_t>(*user)) != 0)
+            restore();
+        else
+            is_other_ = true;
+    }
+    ~AsOwner()
+    {
+        if (is_other_)
+            restore();
+    }
+    AsOwner(const AsOwner&) = delete;
+    AsOwner& operator=(const AsOwner&) = delete;
+
+private:
+    void restore() { CW_ASSERT(seteuid(0) == 0 && setegid(group_) == 0); }
+
+    const gid_t group_ = getegid();
+    bool is_other_ = false;
+};
+
 // The daemon of one mount, told to say when it has finished. Nothing when it is dead.
 struct Waiter {
     Uuid uuid;
@@ -124,8 +161,8 @@ void wait_until_free(const std::vector<std::string>& members)
     }
 }
 
-// `silent`: see find_mount_of_device().
-std::optional<Waiter> find_waiter(const std::string& device, std::vector<int>& silent)
+// `silent`: see find_mount_of_device(). `why` is what the daemon answered instead.
+std::optional<Waiter> find_waiter(const std::string& device, std::vector<int>& silent, std::string& why)
 {
     const auto mounted = find_mount_of_device(device, &silent);
     if (!mounted.has_value())
@@ -134,10 +171,8 @@ std::optional<Waiter> find_waiter(const std::string& device, std::vector<int>& s
     auto client = ControlClient::connect(mounted->uuid);
     if (!client.ok())
         return std::nullopt;
-    std::string why;
     if (client->ask("shutdown-wait", why).ok())
         return Waiter{.uuid = mounted->uuid, .client = client.take(), .members = std::move(members)};
-    print_message("warning: the last commit cannot be waited for: " + why);
     return std::nullopt;
 }
 
@@ -165,11 +200,12 @@ Result<bool> wait_for_daemon(Waiter& waiter, std::string& why)
     }
 }
 
-// As wait_for_daemon(); with false everything up to now is stored, if `may_commit`.
-Result<bool> wait_or_commit(Waiter& waiter, bool may_commit, std::string& why)
+// As wait_for_daemon(); with false everything up to now is stored, if `may_commit`. `in_use`: it is known to
+// go on.
+Result<bool> wait_or_commit(Waiter& waiter, bool may_commit, bool in_use, std::string& why)
 {
-    while (true) {
-        CW_ASSIGN(const bool ended, wait_for_daemon(waiter, why));
+    for (;; in_use = false) {
+        CW_ASSIGN(const bool ended, in_use ? Result<bool>(false) : wait_for_daemon(waiter, why));
         if (ended || !may_commit)
             return ended;
         auto client = ControlClient::connect(waiter.uuid);
@@ -186,23 +222,49 @@ Result<bool> wait_or_commit(Waiter& waiter, bool may_commit, std::string& why)
     }
 }
 
-// Of a mount that nobody said to serve: the daemons, if any, that may serve it and do not answer.
-std::string why_not_now(const std::string& directory, const std::vector<int>& silent)
+// What is known of the daemon of a mount before that is taken away.
+struct Asked {
+    std::optional<Waiter> waiter;
+    std::vector<int> silent;  // see find_mount_of_device()
+    bool is_dead = false;  // looked at without a waiter alone
+    std::string why;  // of no waiter, from a daemon that did answer
+};
+
+Asked ask_daemon(const MountEntry& entry, bool may_wait)
 {
+    const AsOwner as_owner(entry);
+    Asked out;
+    out.waiter = find_waiter(entry.device, out.silent, out.why);
+    // Not asked under -f: what still asks keeps the mount busy.
+    out.is_dead = !out.waiter.has_value() && may_wait && says_it_is_dead(entry.directory);
+    return out;
+}
+
+// Of a mount that lives, and nobody can be waited for.
+std::string why_not_now(const MountEntry& entry, const Asked& asked)
+{
+    const std::string stays = "; " + entry.directory + " stays mounted: ";
+    if (asked.silent.empty() && !asked.why.empty())
+        return "the last commit cannot be waited for (" + asked.why + ")" + stays +
+               "try again, or umount -l to wait for nothing";
+    if (asked.silent.empty())
+        return "no way to the daemon was found" + stays + "unmount it as " +
+               (entry.owner == "0" ? "root" : "user " + entry.owner) +
+               " with the COWRAID_RUN_DIR or XDG_RUNTIME_DIR of the mount, or umount -l to wait for nothing";
     std::vector<std::string> known;
-    for (const int pid : silent)
+    for (const int pid : asked.silent)
         if (pid != 0)
             known.push_back(std::to_string(pid));
-    std::string line = "the daemon does not answer; ";
+    std::string line = "the daemon does not answer";
     std::string what = "let it go on";
     if (known.size() == 1) {
-        line = "the daemon (pid " + known.front() + ") does not answer; ";
+        line = "the daemon (pid " + known.front() + ") does not answer";
         what = "kill -CONT " + known.front();
     } else if (!known.empty()) {
-        line = "one of the daemons (pid " + join_words(known) + ") does not answer for it; ";
+        line = "one of the daemons (pid " + join_words(known) + ") does not answer for it";
         what = "kill -CONT that";
     }
-    return line + directory + " stays mounted: " + what + ", or umount -l to lose what it has not stored";
+    return line + stays + what + ", or umount -l to lose what it has not stored";
 }
 
 // As unmount(). A filesystem over a device tells its daemon that it ends and waits for the answer, which
@@ -214,6 +276,28 @@ Status unmount_entry(const MountEntry& entry, int flags, bool answers, std::stri
     return unmount(entry.directory, flags, why);
 }
 
+// Of what has been unmounted. Returns when everything is stored, and the members are free or stay in use.
+int finish_unmount(const MountEntry& entry, Waiter& waiter, const Arguments& arguments,
+                   bool mounted_elsewhere)
+{
+    const AsOwner as_owner(entry);
+    // Who asked for no wait gets none for a volume in use, whose devices may not answer.
+    const bool may_wait = arguments.may_wait();
+    std::string why;
+    const Result<bool> ended = wait_or_commit(waiter, may_wait, mounted_elsewhere, why);
+    if (!ended.ok()) {
+        print_message(why);
+        return kMountFailed;
+    }
+    if (*ended)
+        wait_until_free(waiter.members);
+    if (arguments.verbose || (!*ended && may_wait))
+        print_message(
+            entry.directory + " is unmounted, " +
+            (*ended ? "its members are free" : "the volume is still in use elsewhere, and its members, too"));
+    return kMountOk;
+}
+
 int unmount_one(const std::string& text, const Arguments& arguments)
 {
     const std::string directory = mount_point_path(text);
@@ -223,16 +307,14 @@ int unmount_one(const std::string& text, const Arguments& arguments)
         print_message("no cowraid volume is mounted at " + directory);
         return kMountFailed;
     }
-    std::vector<int> silent;
-    auto waiter = find_waiter(entry->device, silent);
-    // Who asked for no wait loses what the daemon would have stored.
-    const bool may_wait = (arguments.flags & (MNT_DETACH | MNT_FORCE)) == 0;
-    // Not asked under -f: what still asks keeps the mount busy.
-    const bool answers = waiter.has_value() || silent.empty() || (may_wait && says_it_is_dead(directory));
-    if (!answers && may_wait && entry->is_of_this_user()) {
-        print_message(why_not_now(directory, silent));
+    const bool may_wait = arguments.may_wait();
+    const bool may_unmount = geteuid() == 0 ? !is_root_without_mounts() : entry->is_of_this_user();
+    Asked asked = ask_daemon(*entry, may_wait);
+    if (!asked.waiter.has_value() && !asked.is_dead && may_wait && may_unmount) {
+        print_message(why_not_now(*entry, asked));
         return kMountFailed;
     }
+    const bool answers = asked.waiter.has_value() || asked.silent.empty() || asked.is_dead;
     std::string why;
     const Status status = unmount_entry(*entry, arguments.flags, answers, why);
     if (status.err() == Err::kBusy && arguments.read_only_when_busy) {
@@ -251,22 +333,10 @@ int unmount_one(const std::string& text, const Arguments& arguments)
     const auto left = read_mount_table();
     if (left.ok() && mount_at(*left, directory) == nullptr)
         remove_user_mount(directory);
-    const bool mounted_elsewhere = left.ok() && device_is_mounted(*left, entry->device);
-    if (!waiter.has_value() || mounted_elsewhere)
+    if (!asked.waiter.has_value())
         return kMountOk;
-    // Who asked for no wait gets none for a volume in use, whose devices may not answer.
-    const Result<bool> ended = wait_or_commit(*waiter, may_wait, why);
-    if (!ended.ok()) {
-        print_message(why);
-        return kMountFailed;
-    }
-    if (*ended)
-        wait_until_free(waiter->members);
-    if (arguments.verbose || (!*ended && may_wait))
-        print_message(
-            directory + " is unmounted, " +
-            (*ended ? "its members are free" : "the volume is still in use elsewhere, and its members, too"));
-    return kMountOk;
+    const bool mounted_elsewhere = left.ok() && device_is_mounted(*left, entry->device);
+    return finish_unmount(*entry, *asked.waiter, arguments, mounted_elsewhere);
 }
 
 int run(int argc, char** argv)
