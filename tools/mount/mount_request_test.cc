@@ -273,7 +273,7 @@ TEST_CASE("mount table: fields, escapes, optional fields, the topmost mount")
 {
     constexpr std::string_view kText =
         "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
-        "40 22 0:39 / /mnt/my\\040dir rw,nosuid - fuse.cowraid cowraid:my\\134pool rw,user_id=0\n"
+        "40 22 0:39 / /mnt/my\\040dir rw,nosuid - fuse.cowraid cowraid:my\\134pool rw,user_id=0,group_id=7\n"
         "41 40 0:41 / /mnt/my\\040dir ro shared:7 master:2 - tmpfs none rw\n"
         "42 22 0:42 / /mnt/all ro - tmpfs none size=4k,ro\n"
         "garbage line\n";
@@ -288,7 +288,7 @@ TEST_CASE("mount table: fields, escapes, optional fields, the topmost mount")
     CHECK(table[1].source == "cowraid:my\\pool");
     CHECK(table[1].flags == "rw,nosuid");
     CHECK(table[1].owner == "0");
-    CHECK(table[1].group == "0");
+    CHECK(table[1].group == "7");
     CHECK(table[2].owner.empty());
     CHECK(table[2].flags == "ro");
     CHECK_FALSE(table[2].read_only);
