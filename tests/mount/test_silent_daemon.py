@@ -69,6 +69,20 @@ def test_unmounting_waits_for_no_stopped_daemon_and_loses_nothing(mounted):
     assert (mounted.mount_point / "f").read_bytes() == CONTENT
 
 
+@pytest.mark.parametrize("mounted, code", [("loop devices", 0), ("images", MOUNT_FAILED)], indirect=["mounted"])
+def test_a_daemon_that_is_not_found_is_waited_for_by_the_kernel_or_by_nobody(mounted, tmp_path, code):
+    """The kernel does where the filesystem stands on a device."""
+    (mounted.mount_point / "f").write_bytes(CONTENT)
+    result = subprocess.run([TOOLS / "umount.fuse.cowraid", mounted.mount_point], check=False,
+                            env=os.environ | {"COWRAID_RUN_DIR": str(tmp_path)}, stderr=subprocess.DEVNULL)
+    assert result.returncode == code
+    assert mounted.is_mounted() == (code != 0)
+    if code != 0:
+        mounted.unmount()
+    mounted.mount()
+    assert (mounted.mount_point / "f").read_bytes() == CONTENT
+
+
 def test_many_refusals_fill_the_queue_of_a_stopped_daemon(mounted):
     with stopped(mounted):
         programs = [threading.Thread(target=timed, args=("umount.fuse.cowraid", mounted.mount_point))

@@ -310,7 +310,9 @@ int unmount_one(const std::string& text, const Arguments& arguments)
     const bool may_wait = arguments.may_wait();
     const bool may_unmount = geteuid() == 0 ? !is_root_without_mounts() : entry->is_of_this_user();
     Asked asked = ask_daemon(*entry, may_wait);
-    if (!asked.waiter.has_value() && !asked.is_dead && may_wait && may_unmount) {
+    // Of a filesystem over a device it is the kernel that waits.
+    const bool kernel_waits = entry->type == kBlockMountType && asked.silent.empty();
+    if (!asked.waiter.has_value() && !asked.is_dead && !kernel_waits && may_wait && may_unmount) {
         print_message(why_not_now(*entry, asked));
         return kMountFailed;
     }
