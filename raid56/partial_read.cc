@@ -200,14 +200,14 @@ bool PartialBatch::solve_columns(RowJob& job, std::span<const uint32_t> lost)
 }
 
 // Nobody needs what a free block holds, only that parity and checksum agree with it: what a crash left there,
-// or zeros where it cannot be had. It is stored again: a crash may have left something else on the successor
-// of its member.
+// or zeros where it cannot be had. It is stored again: its member may be in service, and a crash may have
+// left something else on that one's successor.
 void PartialBatch::adopt(RowJob& job, uint32_t column)
 {
     CachedRow& cached = *job.cached;
     if (!job.bad[column] || job.unread[column])
         std::memset(cached.block(column), 0, kBlockBytes);
-    job.rewrite[column] = job.bad[column];
+    job.rewrite[column] = true;
     cached.checksums[column] = checksum_of(cached.block(column), kBlockBytes);
     cached.present[column] = true;
     job.adopted[column] = true;

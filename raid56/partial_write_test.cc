@@ -396,6 +396,32 @@ TEST_CASE("a free block that cannot be had is nothing to fail for")
     }
 }
 
+TEST_CASE("a free block that is adopted is written to its member, which did not answer and stays in service")
+{
+    for (const Shape& shape : {Shape{ProfileId::kRaid5, 3, 16384}, Shape{ProfileId::kRaid6, 4, 16384}}) {
+        CAPTURE(describe(shape));
+        TestVolume volume(shape);
+        volume.start_partial_writes({.rmw_level = RmwLevel::kNever, .worker_count = 0});
+        REQUIRE(volume.write(0, 1, 0).ok());
+        const BlockPlace free{0, 2, 1};
+        const TestVolume::Spot spot = volume.spot(free);
+        volume.free_addresses.insert(TestVolume::kGroup.value + offset_of(volume.geometry, free));
+        for (uint32_t column = volume.geometry.data_columns; column < volume.geometry.columns(); ++column)
+            volume.rot({0, column, 1});
+        volume.set.set_quorums({{{TestVolume::member_id(spot.member)}, 1}});
+        const size_t rule = volume.faults[spot.member]->add_rule(
+            {.kinds = kFaultReads, .limit = 1, .error = Err::kMemberGone});
+        REQUIRE(volume.overwrite(block_of(volume, 0, 1, 1), 1).ok());
+        CHECK(volume.faults[spot.member]->hits(rule) == 1);
+        CHECK(volume.set.device(TestVolume::member_id(spot.member)) != nullptr);
+        CHECK(all_is_right(volume, 1));
+        std::vector<std::byte> have(kBlockBytes);
+        volume.sims[spot.member]->peek(spot.offset, have);
+        CHECK(volume.checksum_at(free) == checksum_of(have.data(), kBlockBytes));
+        CHECK(volume.counter(spot.member, MemberCounter::kRepaired) == 0);
+    }
+}
+
 // A power cut may leave what an unfinished write put there on the member and not on the one that takes its
 // place.
 TEST_CASE("a free block that is adopted is written to the successor of its member, too")
