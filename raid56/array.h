@@ -229,7 +229,8 @@ struct ScrubReport {
     uint64_t unfilled = 0;  // of those, blocks of stale columns
     uint64_t adopted = 0;  // right, but something else was recorded of them
     // Rows left alone for now: something in them is not as recorded, or lost that a member which is out of
-    // service may have. What could be said to be wrong in them is among `unrepaired`; a pass comes again.
+    // service may have. What could be said to be wrong in them is among `unrepaired`; a pass comes again. And
+    // blocks of members in service that did not answer (kMemberGone).
     uint64_t unsettled = 0;
     std::vector<VolumeAddress> lost;  // blocks in use that redundancy does not have any more
     ScrubbedMembers members;  // the same, by member
@@ -416,8 +417,8 @@ public:
     // unreadable or wrong comes from the other members. Stripes are locked once the source has answered;
     // while one of the two is slow nothing new is locked, however long that takes. Adds to the report the
     // blocks that were written, as `repaired` those that the source did not have, what is lost, and as
-    // `unsettled` what the target did not take: it is out of service then. Nothing is repaired. Rows, sink
-    // and errors as for scrub_rows().
+    // `unsettled` what the target did not take, being out of service then, and what the source may have that
+    // did not answer: it is not lost. Nothing is repaired. Rows, sink and errors as for scrub_rows().
     Status copy_rows(VolumeAddress group_address, std::span<const StripeRows> rows, const MemberCopy& copy,
                      ScrubSink& sink, ScrubReport& report);
     // The same for blocks as scrub_copies() takes them.

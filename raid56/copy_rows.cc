@@ -215,6 +215,11 @@ Status Array::copy_copies(std::span<CopiedBlocks> pieces, const MemberCopy& copy
         };
         const auto good = std::find_if(block.copies.begin(), block.copies.end(), is_good);
         if (good == block.copies.end()) {
+            // The source may have it, and did not answer.
+            for (const PlacedCell& at : block.copies)
+                if (at.cell->state == RowCell::State::kAway &&
+                    locate_block(*state_, *at.group, at.place, at.copy).member == copy.source)
+                    ++report.unsettled;
             report.lost.push_back(address_of(*block.copies.front().group, block.copies.front().place));
             ++report.lost_on[copy.source];
             block.piece->result = Err::kTooManyFaults;

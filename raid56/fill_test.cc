@@ -24,11 +24,14 @@ uint64_t come_back_empty(TestVolume& volume, uint64_t stripes)
     volume.remove(kFilled);
     for (uint64_t stripe = 0; stripe < stripes; ++stripe)
         for (uint32_t column = 0; column < volume.geometry.columns(); ++column)
-            for (uint32_t row = 0; row < volume.geometry.rows(); ++row)
-                if (const BlockPlace place{stripe, column, row}; volume.spot(place).member == kFilled) {
-                    volume.rot(place);
-                    ++blocks;
-                }
+            for (uint32_t row = 0; row < volume.geometry.rows(); ++row) {
+                const BlockPlace place{stripe, column / volume.geometry.copies, row};
+                const uint32_t copy = column % volume.geometry.copies;
+                if (volume.spot(place, copy).member != kFilled)
+                    continue;
+                volume.rot(place, copy);
+                ++blocks;
+            }
     volume.set.put_in_service(TestVolume::member_id(kFilled), nullptr);
     return blocks;
 }
@@ -182,6 +185,33 @@ TEST_CASE(
             CHECK(after.adopted == 0);
             CHECK(volume.disk_is_right());
         }
+}
+
+TEST_CASE("scrub: what a member lacks that does not answer, and stays in service, counts as not filled")
+{
+    for (const Shape& shape : {Shape{ProfileId::kRaid6, 4, 16384}, Shape{ProfileId::kRaid1, 1, 16384}}) {
+        CAPTURE(describe(shape));
+        TestVolume volume(shape);
+        REQUIRE(volume.write(0, 1, 0).ok());
+        come_back_empty(volume, 1);
+        std::vector<uint32_t> away;
+        if (volume.geometry.parity > 0)
+            away.push_back(0);
+        for (const uint32_t member : away)
+            volume.remove(member);
+        volume.set.set_quorums({{{TestVolume::member_id(kFilled)}, 1}});
+        const size_t rule =
+            volume.faults[kFilled]->add_rule({.kinds = kFaultReads, .skip = 1, .error = Err::kMemberGone});
+        const ScrubReport gone = scrub(volume, 1);
+        CHECK(volume.faults[kFilled]->hits(rule) > 0);
+        CHECK(gone.unsettled + gone.unfilled > 0);
+        CHECK(gone.lost.empty());
+        CHECK_FALSE(volume.disk_is_right(away));
+        volume.faults[kFilled]->remove_rule(rule);
+        const ScrubReport back = scrub(volume, 1);
+        CHECK(back.unsettled + back.unfilled == 0);
+        CHECK(volume.disk_is_right(away));
+    }
 }
 
 TEST_CASE("scrub: who reads what a member lacks that is filled leaves it to the scrub")

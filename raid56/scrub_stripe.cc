@@ -36,6 +36,7 @@ struct ScrubRow {
     bool beyond = false;  // for good: blocks in use are lost, and no member is away
     bool examined = false;
     bool source_bad = false;  // what is copied is not there, or wrong
+    bool source_away = false;  // it did not answer, and may have blocks in use that nobody else has
 };
 
 class StripeScrub {
@@ -83,6 +84,7 @@ private:
     void copy(const MemberCopy& copy, bool only_told);
     void copy_told();
     void distrust_cache(const ScrubRow& row);
+    void examine_row(ScrubRow& row);
 
     ScrubCall& call_;
     const Geometry& geometry_;
@@ -129,6 +131,11 @@ bool StripeScrub::read(uint32_t times)
             cells.push_back(placed(row, column / geometry_.copies, column % geometry_.copies));
     if (read_cells(call_.state, cells, &loan_.buffer(), times))
         return false;
+    // In service all the same: it did not answer just now, and may lack what it was to get.
+    for (const PlacedCell& at : cells)
+        if (at.cell->state == RowCell::State::kAway &&
+            locate_block(call_.state, *at.group, at.place, at.copy).device != nullptr)
+            ++call_.report.unsettled;
     ask_about_cells(call_.state, cells);
     classify_cells(cells);
     return true;
@@ -483,11 +490,14 @@ void StripeScrub::copy(const MemberCopy& copy, bool only_told)
         return;
     const uint32_t index = *cell;
     TargetWrites writes(call_.state, copy);
+    uint64_t away = 0;
     for (ScrubRow& row : rows_) {
         const bool wanted = row.examined && (row.told || !only_told);
-        std::byte* const content = wanted ? wanted_content(row, index) : nullptr;
-        if (content == nullptr)
+        std::byte* const content = wanted && !row.source_away ? wanted_content(row, index) : nullptr;
+        if (content == nullptr) {
+            away += wanted && row.cells[index].state == RowCell::State::kAway ? 1 : 0;
             continue;
+        }
         const BlockPlace at = place(row, index / geometry_.copies);
         writes.add(locate_block(call_.state, call_.group, at, index % geometry_.copies).offset, content,
                    kBlockBytes);
@@ -496,7 +506,7 @@ void StripeScrub::copy(const MemberCopy& copy, bool only_told)
     }
     const bool stored = writes.run();
     if (!only_told)
-        call_.report.unsettled = stored ? 0 : 1;
+        call_.report.unsettled = away + (stored ? 0 : 1);
 }
 
 // Of rows that were not as recorded a successor has what its member had. A power cut may have left of a
@@ -513,24 +523,35 @@ void StripeScrub::copy_told()
     }
 }
 
+void StripeScrub::examine_row(ScrubRow& row)
+{
+    const RowCell* const source =
+        call_.copy == nullptr ? nullptr
+                              : &row.cells[*find_source_cell(call_.group, stripe_, call_.copy->source)];
+    row.source_bad = source != nullptr && !source->usable();
+    if (!row_in_use(row) || (recovered_ && recovered_->rows.contains(address(row, 0).value)))
+        return;
+    const size_t lost = call_.report.lost.size();
+    for (uint32_t column = 0; geometry_.parity == 0 && column < geometry_.data_columns; ++column)
+        examine_copies(row, column);
+    if (geometry_.parity > 0)
+        examine(row);
+    row.examined = true;
+    row.source_away =
+        source != nullptr && source->state == RowCell::State::kAway && call_.report.lost.size() > lost;
+    if (row.source_away)
+        call_.report.lost.resize(lost);  // nobody knows
+    if (row.told)
+        distrust_cache(row);
+    call_.report.unsettled += row.unsettled && !row.beyond ? 1 : 0;
+}
+
 bool StripeScrub::run(uint32_t times)
 {
     if (!read(times))
         return false;
-    for (ScrubRow& row : rows_) {
-        row.source_bad = call_.copy != nullptr &&
-                         !row.cells[*find_source_cell(call_.group, stripe_, call_.copy->source)].usable();
-        if (!row_in_use(row) || (recovered_ && recovered_->rows.contains(address(row, 0).value)))
-            continue;
-        for (uint32_t column = 0; geometry_.parity == 0 && column < geometry_.data_columns; ++column)
-            examine_copies(row, column);
-        if (geometry_.parity > 0)
-            examine(row);
-        row.examined = true;
-        if (row.told)
-            distrust_cache(row);
-        call_.report.unsettled += row.unsettled && !row.beyond ? 1 : 0;
-    }
+    for (ScrubRow& row : rows_)
+        examine_row(row);
     repairs_.carry_out(Stripes::kLocked);
     if (call_.copy != nullptr)
         copy(*call_.copy, false);

@@ -699,3 +699,56 @@ TEST_CASE("scrub: what is copied while the member is not there counts as not cop
     REQUIRE(volume.array->copy_rows(TestVolume::kGroup, rows, copy, sink, report).ok());
     CHECK(report.unsettled > 0);
 }
+
+TEST_CASE("scrub: what the source of a copy does not say, and stays in service, counts as not copied")
+{
+    constexpr MemberId kTarget{100};
+    constexpr uint64_t kStripes = 2;
+    for (const Shape& shape : {Shape{ProfileId::kSingle, 1, 16384}, Shape{ProfileId::kRaid0, 3, 16384},
+                               Shape{ProfileId::kRaid1, 1, 16384}, Shape{ProfileId::kRaid5, 3, 16384}}) {
+        CAPTURE(describe(shape));
+        TestVolume volume(shape);
+        REQUIRE(volume.write(0, kStripes, 0).ok());
+        auto sim = std::make_unique<SimDevice>("target", 128 * kMiB);
+        const SimDevice& target = *sim;
+        volume.set.add(kTarget, std::move(sim), {});
+        const MemberCopy copy{TestVolume::member_id(0), kTarget};
+        volume.set.set_mirror(copy.source, copy.target);
+        volume.set.set_quorums({{{copy.source}, 1}});
+        if (shape.profile == ProfileId::kRaid5)
+            volume.remove(2);
+        if (shape.profile == ProfileId::kRaid1)
+            volume.rot({1, 0, 2}, volume.spot({1, 0, 2}, 0).member == 0 ? 1 : 0);
+        TestSink sink(volume);
+        std::vector<StripeRows> rows;
+        for (uint64_t stripe = 0; stripe < kStripes; ++stripe)
+            rows.push_back({stripe, 0, volume.geometry.rows()});
+        const size_t rule = volume.faults[0]->add_rule({.kinds = kFaultReads, .error = Err::kMemberGone});
+        ScrubReport gone, back;
+        REQUIRE(volume.array->copy_rows(TestVolume::kGroup, rows, copy, sink, gone).ok());
+        CHECK(gone.unsettled > 0);
+        CHECK(gone.lost.empty());
+        CHECK(volume.set.device(copy.source) != nullptr);
+        if (volume.geometry.parity == 0) {
+            const ReadPiece node = volume.piece(volume.geometry.rows() + 2, 1);
+            CopiedBlocks blocks{node.address, {node.checksums, node.block_count}, {}};
+            ScrubReport report;
+            CHECK(volume.array->copy_copies({&blocks, 1}, copy, 1, report).ok());
+            CHECK(report.lost.size() == report.unsettled);
+        }
+        volume.faults[0]->remove_rule(rule);
+        REQUIRE(volume.array->copy_rows(TestVolume::kGroup, rows, copy, sink, back).ok());
+        CHECK(back.unsettled == 0);
+        CHECK(back.lost.empty());
+        std::vector<std::byte> have(kBlockBytes);
+        for (uint64_t block = 0; block < kStripes * volume.geometry.stripe_data_blocks(); ++block)
+            for (uint32_t number = 0; number < volume.geometry.copies; ++number) {
+                const BlockPlace place = place_of(volume.geometry, block * kBlockBytes);
+                const TestVolume::Spot spot = volume.spot(place, number);
+                if (spot.member != 0)
+                    continue;
+                target.peek(spot.offset, have);
+                CHECK((have == *volume.content_at(place)));
+            }
+    }
+}
