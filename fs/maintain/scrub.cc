@@ -561,13 +561,14 @@ TransactionId last_recorded(const View& view)
 
 }  // namespace
 
-// Errors of other members may have passed meanwhile: then more can be had, and filling begins again. A
-// scrub of all leaves that to the next one. What the target of a copy lacks it lacks, and is listed.
+// Errors may have passed meanwhile: then more can be had, and filling, or copying, begins again. A scrub of
+// all leaves that to the next one. What is copied as it is stays as it is, and is listed.
 void Scrub::settle_waiting(Step& step, WorkTurns& turns)
 {
     if (step.waiting.empty())
         return;
-    const bool for_good = scope_ == ScrubScope::kReplaced || are_lost(step, turns);
+    const bool as_it_is = scope_ == ScrubScope::kReplaced && step.order.selection.as_it_is;
+    const bool for_good = as_it_is || are_lost(step, turns);
     if (!for_good && scope_ == ScrubScope::kStale)
         begins_again_.store(true);
     if (!for_good)

@@ -439,6 +439,43 @@ TEST_CASE("replace: power fails at any write, and no group is called copied whos
     CHECK(listed > 2);
 }
 
+TEST_CASE("replace: what a source that cannot be spared does not say for a moment is copied by a later pass")
+{
+    Prng prng(seed());
+    for (const VolumeShape& shape : {kSingle, kStriped, kRaid5})
+        for (const Err error : {Err::kMemberGone, Err::kIo}) {
+            CAPTURE(static_cast<int>(shape.data_profile));
+            CAPTURE(static_cast<int>(error));
+            SimVolume volume(shape);
+            make_and_mount(volume);
+            Filesystem& fs = volume.fs();
+            Contents contents = fill(fs, prng, 3 * kMiB);
+            if (shape.data_profile == ProfileId::kRaid5) {
+                volume.cable(0).add_rule({.action = FaultAction::kGone});
+                change_one(fs, prng, contents);
+                REQUIRE(fs.step(true).ok());
+                REQUIRE(fs.volume->members().failed({1}));
+            }
+            const uint32_t device = start(volume);
+            const uint64_t begin = column_begin(volume, kSourceDevice, kGroupData);
+            // Every read of one pass: the large one, which is repeated block by block after an error, that of
+            // the stripe, and a last one of the block.
+            const uint64_t reads = error == Err::kIo ? 4 : 3;
+            const size_t rule = volume.cable(kSourceDevice)
+                                    .add_rule({.kinds = kFaultReads,
+                                               .begin = begin,
+                                               .end = begin + kBlockBytes,
+                                               .limit = reads,
+                                               .error = error});
+            const ReplaceStatus status = run(volume);
+            CHECK(volume.cable(kSourceDevice).hits(rule) == reads);
+            CHECK(status.state == ReplaceState::kFinished);
+            CHECK(is_member(volume, device));
+            CHECK(fs.store.damage.runs().empty());
+            require_contents(fs, contents);
+        }
+}
+
 TEST_CASE("replace: a node that cannot be read costs what is not there, and no more spares than one")
 {
     Prng prng(seed());
