@@ -252,7 +252,7 @@ public:
     void drop() override
     {
         drop_cached_pages(frontend_, frontend_.range_dropper, inode_, offset_, bytes_);
-        frontend_.page_cache.end_drop(inode_);
+        frontend_.page_cache.end_drop(inode_, offset_, bytes_);
     }
     void answer() override
     {

@@ -230,7 +230,7 @@ public:
     void drop() override
     {
         drop_cached_pages(frontend_, frontend_.page_dropper, write_.inode, write_.offset, write_.bytes);
-        frontend_.page_cache.end_drop(write_.inode);
+        frontend_.page_cache.end_drop(write_.inode, write_.offset, write_.bytes);
     }
     // Whoever waits for it to be durable may have to write a record of the fsync log for everybody: not this
     // thread, on which other direct writes wait.

@@ -67,7 +67,7 @@ public:
     {
         Frontend& frontend = frontend_of(seek_.request);
         drop_cached_pages(frontend, frontend.range_dropper, seek_.inode, from_, kEnd - from_);
-        frontend.page_cache.end_drop(seek_.inode);
+        frontend.page_cache.end_drop(seek_.inode, from_, kEnd - from_);
     }
     // It may have many extents to look at, while other requests wait for this thread.
     void answer() override { begin_seek(seek_, &LongRequests::hand_over); }

@@ -164,6 +164,19 @@ void PageCacheMap::note(Shard& shard, Inodes::iterator at, uint64_t offset, uint
     settle(shard, at);
 }
 
+PageCacheMap::Drop PageCacheMap::drop_of(InodeNumber inode, uint64_t offset, uint64_t bytes)
+{
+    const Pages range = whole_pages(offset, bytes);
+    return {.inode = inode.value, .begin = range.begin, .end = range.end};
+}
+
+bool PageCacheMap::is_dropped(const Shard& shard, const Drop& drop)
+{
+    return std::any_of(shard.drops.begin(), shard.drops.end(), [&](const Drop& other) {
+        return other.inode == drop.inode && other.begin < drop.end && drop.begin < other.end;
+    });
+}
+
 bool PageCacheMap::begin_drop(InodeNumber inode, uint64_t offset, uint64_t bytes)
 {
     return begin_drop(inode, offset, bytes, false);
@@ -183,21 +196,43 @@ bool PageCacheMap::begin_drop(InodeNumber inode, uint64_t offset, uint64_t bytes
     const auto at = list(shard, inode);
     Cached& cached = at->second;
     shard.memory -= cached.pages.memory();
-    const bool drops = cached.take(offset, bytes) || cached.drop_count > 0 || any;
-    if (drops)
+    const Drop drop = drop_of(inode, offset, bytes);
+    const bool drops =
+        cached.take(offset, bytes) || any || (cached.drop_count > 0 && is_dropped(shard, drop));
+    if (drops) {
         cached.start_drop(offset, bytes);
+        shard.drops.push_back(drop);
+    }
     shard.memory += cached.pages.memory();
     settle(shard, at);
     return drops;
 }
 
-void PageCacheMap::end_drop(InodeNumber inode)
+PageCacheMap::Inodes::iterator PageCacheMap::remove(Shard& shard, const Drop& drop)
+{
+    const auto ended = std::find(shard.drops.begin(), shard.drops.end(), drop);
+    CW_ASSERT(ended != shard.drops.end());
+    *ended = shard.drops.back();
+    shard.drops.pop_back();
+    const auto at = shard.inodes.find(drop.inode);
+    CW_ASSERT(at != shard.inodes.end() && at->second.drop_count > 0);
+    --at->second.drop_count;
+    return at;
+}
+
+void PageCacheMap::end_drop(InodeNumber inode, uint64_t offset, uint64_t bytes)
 {
     Shard& shard = shard_of(inode);
     MutexLock lock(shard.mutex);
-    const auto at = shard.inodes.find(inode.value);
-    CW_ASSERT(at != shard.inodes.end() && at->second.drop_count > 0);
-    --at->second.drop_count;
+    settle(shard, remove(shard, drop_of(inode, offset, bytes)));
+}
+
+void PageCacheMap::give_up_drop(InodeNumber inode, uint64_t offset, uint64_t bytes)
+{
+    Shard& shard = shard_of(inode);
+    MutexLock lock(shard.mutex);
+    const auto at = remove(shard, drop_of(inode, offset, bytes));
+    become_all(shard, at);
     settle(shard, at);
 }
 

@@ -54,11 +54,13 @@ public:
 
     // A direct write is applied. True: the kernel may hold pages of it that are older. The caller then makes
     // it drop those that are written whole, renews the bytes of the others, and calls end_drop(). Meanwhile
-    // every direct write to the inode gets true, because pages that this one forgot may still be there.
+    // every direct write of one of its pages gets true, because what this one forgot may still be there.
     bool begin_drop(InodeNumber inode, uint64_t offset, uint64_t bytes);
     // The same for a change other than a direct write: also of pages that are not known.
     void begin_any_drop(InodeNumber inode, uint64_t offset, uint64_t bytes);
-    void end_drop(InodeNumber inode);
+    void end_drop(InodeNumber inode, uint64_t offset, uint64_t bytes);
+    // Instead of end_drop() where nothing was dropped: from now on any page of the inode may be there.
+    void give_up_drop(InodeNumber inode, uint64_t offset, uint64_t bytes);
 
     // For the moment in which the kernel has let go of an inode: take the version, find out that no reference
     // is left, then forget what is known, unless something was noted since.
@@ -76,7 +78,7 @@ private:
     struct Cached {
         PageSet pages;
         uint64_t version = 0;  // of the last note
-        uint32_t drop_count = 0;  // between begin_drop() and end_drop()
+        uint32_t drop_count = 0;  // in Shard::drops
         uint32_t direct_open_count = 0;
         uint32_t mapped_open_count = 0;
         bool counted_used = false;  // in Shard::used_count
@@ -89,9 +91,16 @@ private:
         }
     };
     using Inodes = std::unordered_map<uint64_t, Cached>;
+    // Pages between begin_drop() and end_drop().
+    struct Drop {
+        uint64_t inode = 0;
+        uint64_t begin = 0, end = 0;
+        friend bool operator==(const Drop&, const Drop&) = default;
+    };
     struct Shard {
         mutable Mutex mutex{LockRank::kLeaf};
         Inodes inodes CW_GUARDED_BY(mutex);
+        std::vector<Drop> drops CW_GUARDED_BY(mutex);  // in any order
         uint64_t version CW_GUARDED_BY(mutex) = 0;
         size_t memory CW_GUARDED_BY(mutex) = 0;
         size_t used_count CW_GUARDED_BY(mutex) = 0;
@@ -109,6 +118,11 @@ private:
     void note(Shard& shard, Inodes::iterator at, uint64_t offset, uint64_t bytes) CW_REQUIRES(shard.mutex);
     // False: no page of the range may be there. `any`: as if one were.
     bool begin_drop(InodeNumber inode, uint64_t offset, uint64_t bytes, bool any);
+    static Drop drop_of(InodeNumber inode, uint64_t offset, uint64_t bytes);
+    // Whether one that is under way shares a page with it.
+    static bool is_dropped(const Shard& shard, const Drop& drop) CW_REQUIRES(shard.mutex);
+    // Returns its inode.
+    static Inodes::iterator remove(Shard& shard, const Drop& drop) CW_REQUIRES(shard.mutex);
 
     // The inode, from now on listed.
     static Inodes::iterator list(Shard& shard, InodeNumber inode) CW_REQUIRES(shard.mutex);

@@ -40,11 +40,11 @@ TEST_CASE("page cache: a direct write hears of older pages once they may be ther
     CHECK_FALSE(map.begin_drop(kFile, 8 * kPage, 100));
     CHECK(map.begin_drop(kFile, 2 * kPage, 2 * kPage));
     CHECK(map.ranges(kFile) == Ranges{{0, 2 * kPage}, {4 * kPage, 8 * kPage}});
-    map.end_drop(kFile);
+    map.end_drop(kFile, 2 * kPage, 2 * kPage);
     CHECK_FALSE(map.begin_drop(kFile, 2 * kPage, 2 * kPage));
     map.note_read(kFile, 3 * kPage, 1);
     CHECK(map.begin_drop(kFile, 2 * kPage, 2 * kPage));
-    map.end_drop(kFile);
+    map.end_drop(kFile, 2 * kPage, 2 * kPage);
 }
 
 TEST_CASE("page cache: a page that is written in part stays")
@@ -54,12 +54,12 @@ TEST_CASE("page cache: a page that is written in part stays")
     CHECK(map.begin_drop(kFile, 2 * kPage + 4000, 2 * kPage));
     CHECK(map.ranges(kFile) == Ranges{{0, 3 * kPage}, {4 * kPage, 8 * kPage}});
     // One that was not there is when the drop is over: its bytes may have been stored.
-    CHECK(map.begin_drop(kFile, 9 * kPage + 1, 10));
+    map.begin_any_drop(kFile, 9 * kPage + 1, 10);
     CHECK(map.ranges(kFile) == Ranges{{0, 3 * kPage}, {4 * kPage, 8 * kPage}, {9 * kPage, 10 * kPage}});
-    map.end_drop(kFile);
-    map.end_drop(kFile);
+    map.end_drop(kFile, 2 * kPage + 4000, 2 * kPage);
+    map.end_drop(kFile, 9 * kPage + 1, 10);
     CHECK(map.begin_drop(kFile, 2 * kPage + 4000, 10));
-    map.end_drop(kFile);
+    map.end_drop(kFile, 2 * kPage + 4000, 10);
 }
 
 TEST_CASE("page cache: another change drops what is not known as well")
@@ -67,10 +67,11 @@ TEST_CASE("page cache: another change drops what is not known as well")
     PageCacheMap map;
     map.begin_any_drop(kFile, 1, 4 * kPage - 1);
     CHECK(map.ranges(kFile) == Ranges{{0, kPage}});
-    CHECK(map.begin_drop(kFile, 9 * kPage, kPage));
-    map.end_drop(kFile);
-    map.end_drop(kFile);
-    CHECK_FALSE(map.begin_drop(kFile, 9 * kPage, kPage));
+    CHECK(map.begin_drop(kFile, 3 * kPage, kPage));
+    CHECK_FALSE(map.begin_drop(kFile, 4 * kPage, kPage));
+    map.end_drop(kFile, 1, 4 * kPage - 1);
+    map.end_drop(kFile, 3 * kPage, kPage);
+    CHECK_FALSE(map.begin_drop(kFile, 3 * kPage, kPage));
 }
 
 TEST_CASE("page cache: who comes while pages are being dropped waits too")
@@ -79,14 +80,57 @@ TEST_CASE("page cache: who comes while pages are being dropped waits too")
     map.note_read(kFile, 0, kPage);
     CHECK(map.begin_drop(kFile, 0, kPage));
     CHECK(map.begin_drop(kFile, 0, kPage));
-    CHECK(map.begin_drop(kFile, 100 * kPage, kPage));
-    CHECK_FALSE(map.begin_drop({301}, 0, kPage));
-    map.end_drop(kFile);
-    map.end_drop(kFile);
+    CHECK(map.begin_drop(kFile, 0, 100 * kPage));
+    const InodeNumber other{kFile.value + 64};  // of the same shard
+    CHECK_FALSE(map.begin_drop(other, 0, kPage));
+    map.begin_direct(other);
+    CHECK_FALSE(map.begin_drop(other, 0, kPage));
+    map.end_direct(other);
+    map.end_drop(kFile, 0, kPage);
+    map.end_drop(kFile, 0, 100 * kPage);
     CHECK(map.begin_drop(kFile, 0, kPage));
-    map.end_drop(kFile);
-    map.end_drop(kFile);
+    map.end_drop(kFile, 0, kPage);
+    map.end_drop(kFile, 0, kPage);
     CHECK_FALSE(map.begin_drop(kFile, 0, kPage));
+}
+
+TEST_CASE("page cache: a drop does not concern direct writes of other pages, however many follow each other")
+{
+    PageCacheMap map;
+    map.begin_direct(kFile);
+    map.note_read(kFile, 0, kPage);
+    CHECK(map.begin_drop(kFile, 0, kPage));
+    CHECK_FALSE(map.begin_drop(kFile, 256 * kPage, kPage));
+    CHECK_FALSE(map.begin_drop(kFile, kPage, kPage));
+    // Each begins before the one before it ended.
+    CHECK(map.begin_drop(kFile, 0, kPage));
+    map.end_drop(kFile, 0, kPage);
+    CHECK(map.begin_drop(kFile, 0, 256 * kPage));
+    map.end_drop(kFile, 0, kPage);
+    CHECK(map.begin_drop(kFile, 200 * kPage, kPage));
+    map.end_drop(kFile, 0, 256 * kPage);
+    CHECK_FALSE(map.begin_drop(kFile, 100 * kPage, kPage));
+    CHECK(map.begin_drop(kFile, 200 * kPage + 1, 1));
+    map.end_drop(kFile, 200 * kPage, kPage);
+    map.end_drop(kFile, 200 * kPage + 1, 1);
+    map.end_direct(kFile);
+}
+
+TEST_CASE("page cache: after a drop that was given up every page may be there")
+{
+    PageCacheMap map;
+    map.note_read(kFile, 0, kPage);
+    CHECK(map.begin_drop(kFile, 0, kPage));
+    map.give_up_drop(kFile, 0, kPage);
+    for (const uint64_t page : {0, 0, 7}) {
+        CHECK(map.begin_drop(kFile, page * kPage, kPage));
+        map.end_drop(kFile, page * kPage, kPage);
+    }
+    map.begin_any_drop({301}, 0, UINT64_MAX / 2);
+    map.give_up_drop({301}, 0, UINT64_MAX / 2);
+    CHECK(map.begin_drop({301}, 9 * kPage, kPage));
+    map.end_drop({301}, 9 * kPage, kPage);
+    CHECK_FALSE(map.begin_drop({302}, 0, kPage));
 }
 
 TEST_CASE("page cache: every page that was read is dropped once, however many there are and in any order")
@@ -99,7 +143,7 @@ TEST_CASE("page cache: every page that was read is dropped once, however many th
             const bool older = map.begin_drop(kFile, i * 7919 % kPages * kPage, kPage);
             REQUIRE(older == (round == 0));
             if (older)
-                map.end_drop(kFile);
+                map.end_drop(kFile, i * 7919 % kPages * kPage, kPage);
         }
 }
 
@@ -113,7 +157,7 @@ TEST_CASE("page cache: what it wrote counts only while somebody may write past i
     map.note_written(kFile, 0, kPage);
     map.forget(kFile, map.version(kFile));
     CHECK(map.begin_drop(kFile, 0, kPage));
-    map.end_drop(kFile);
+    map.end_drop(kFile, 0, kPage);
     map.begin_direct(kFile);
     map.end_direct(kFile);
     map.note_written(kFile, 0, 2 * kPage);
@@ -141,7 +185,7 @@ TEST_CASE("page cache: goes with the last reference, unless there is a new one")
     CHECK(map.begin_drop(kFile, 0, kPage));
     map.forget(kFile, map.version(kFile));
     CHECK(map.inode_count() == 1);
-    map.end_drop(kFile);
+    map.end_drop(kFile, 0, kPage);
     map.forget(kFile, map.version(kFile));
     CHECK(map.inode_count() == 0);
 }
@@ -166,7 +210,7 @@ TEST_CASE("page cache: agrees with a set of pages")
         REQUIRE(map.begin_drop(kFile, first * kPage, count * kPage) == there);
         dropped_count += there;
         if (there)
-            map.end_drop(kFile);
+            map.end_drop(kFile, first * kPage, count * kPage);
         if (dropped_count % 8 != 0)  // what went wrong stays so for a while
             continue;
         std::set<uint64_t> known;
@@ -194,7 +238,7 @@ TEST_CASE("page cache: memory is bounded, and beyond it every page may be there"
     // A page that was never read.
     for (int round = 0; round < 2; ++round) {
         CHECK(map.begin_drop(kFile, 100 * kChunk + 7 * kPage, kPage));
-        map.end_drop(kFile);
+        map.end_drop(kFile, 100 * kChunk + 7 * kPage, kPage);
     }
     map.note_read(kFile, 0, 1);
     CHECK(map.memory() == PageCacheMap::kEntryBytes);
@@ -205,7 +249,7 @@ TEST_CASE("page cache: memory is bounded, and beyond it every page may be there"
     CHECK_FALSE(map.begin_drop(kFile, 0, kPage));
     map.note_read(kFile, 0, 1);
     CHECK(map.begin_drop(kFile, 0, kPage));
-    map.end_drop(kFile);
+    map.end_drop(kFile, 0, kPage);
     CHECK_FALSE(map.begin_drop(kFile, kPage, kPage));
 }
 
@@ -221,11 +265,11 @@ TEST_CASE("page cache: a million files that are read take no more than the bound
     uint64_t forgotten = 0;
     for (uint64_t inode = 1; inode <= kInodes; ++inode) {
         REQUIRE(map.begin_drop({inode}, inode % 7 * kPage, kPage));
-        map.end_drop({inode});
+        map.end_drop({inode}, inode % 7 * kPage, kPage);
         if (!map.begin_drop({inode}, 9 * kPage, kPage))
             continue;
         ++forgotten;
-        map.end_drop({inode});
+        map.end_drop({inode}, 9 * kPage, kPage);
     }
     CHECK(forgotten > kInodes / 2);
     CHECK(forgotten < kInodes);
@@ -248,9 +292,9 @@ TEST_CASE("page cache: files in use are known however little memory there is")
     CHECK_FALSE(map.may_be_mapped(kFile));
     CHECK(map.begin_drop(kFile, 0, kPage));
     map.forget(kFile, map.version(kFile));
-    CHECK(map.begin_drop(kFile, 7 * kPage, kPage));
-    map.end_drop(kFile);
-    map.end_drop(kFile);
+    CHECK(map.begin_drop(kFile, 0, 7 * kPage));
+    map.end_drop(kFile, 0, kPage);
+    map.end_drop(kFile, 0, 7 * kPage);
     map.end_direct(other);
     CHECK(map.memory() <= 64 * PageCacheMap::kEntryBytes);
 }
@@ -308,19 +352,22 @@ TEST_CASE("page cache: with little memory no page that was noted is ever unknown
         case 6: {
             // Half of them where something is.
             const uint64_t from = file.pages.empty() || random.chance(1, 2) ? first : *file.pages.begin();
-            bool there = !file.drops.empty();
+            const PageRange dropped{from * kPage, (from + count) * kPage};
+            bool there = std::any_of(file.drops.begin(), file.drops.end(), [&](const PageRange& other) {
+                return other.begin < dropped.end && dropped.begin < other.end;
+            });
             for (uint64_t page = from; page < from + count; ++page)
                 there = file.pages.erase(page) > 0 || there;
             const bool drops = map.begin_drop(inode, from * kPage, count * kPage);
             REQUIRE((drops || !there));
             (drops == there ? known : unknown) += 1;
             if (drops)
-                file.drops.push_back(range);
+                file.drops.push_back(dropped);
             break;
         }
         case 7:
             for (; !file.drops.empty(); file.drops.pop_back())
-                map.end_drop(inode);
+                map.end_drop(inode, file.drops.back().begin, file.drops.back().end - file.drops.back().begin);
             if (random.chance(1, 8) && file.direct + file.mapped == 0) {
                 map.forget(inode, map.version(inode));
                 file.pages.clear();
