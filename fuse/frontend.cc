@@ -259,6 +259,11 @@ public:
         if (request_ != nullptr)
             reply_status(request_, status_);
     }
+    void refuse() override
+    {
+        frontend_.page_cache.give_up_drop(inode_, offset_, bytes_);
+        answer();
+    }
 
 private:
     Frontend& frontend_;

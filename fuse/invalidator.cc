@@ -25,9 +25,9 @@ Invalidator::~Invalidator()
 void Invalidator::finish()
 {
     MutexLock lock(mutex_);
+    closing_ = true;
     while (!answers_.empty() || working_)
         changed_.wait(mutex_);
-    finished_ = true;
 }
 
 bool Invalidator::enter(uint32_t uid)
@@ -49,16 +49,21 @@ void Invalidator::leave(uint32_t uid)
 
 void Invalidator::submit(uint32_t uid, std::unique_ptr<HeldAnswer> answer)
 {
-    MutexLock lock(mutex_);
-    answers_.push(uid, std::move(answer));
-    changed_.notify_all();
+    {
+        MutexLock lock(mutex_);
+        if (!closing_) {
+            answers_.push(uid, std::move(answer));
+            changed_.notify_all();
+            return;
+        }
+    }
+    answer->refuse();
 }
 
 void Invalidator::run()
 {
     while (true) {
         std::unique_ptr<HeldAnswer> answer;
-        bool dropping = true;
         {
             MutexLock lock(mutex_);
             working_ = false;
@@ -70,10 +75,8 @@ void Invalidator::run()
                 return;
             answer = answers_.take();
             working_ = true;
-            dropping = !finished_;
         }
-        if (dropping)
-            answer->drop();
+        answer->drop();
         answer->answer();
     }
 }

@@ -21,13 +21,15 @@
 
 namespace cowraid {
 
-// A request that is applied. Called without locks, in this order.
+// A request that is applied. Called without locks: the first two in this order, or the third alone.
 class HeldAnswer {
 public:
     virtual ~HeldAnswer() = default;
     // Makes the kernel drop the pages.
     virtual void drop() = 0;
     virtual void answer() = 0;
+    // Answers with an error, at once: the kernel keeps its pages, which may be older.
+    virtual void refuse() = 0;
 };
 
 class Invalidator {
@@ -41,15 +43,16 @@ public:
 
     // kNoThread: there was no thread.
     Status start();
-    // Returns when everything submitted was done; requests must be served meanwhile. From then on nothing is
-    // dropped any more, for a connection that is about to end.
+    // For a connection that is about to end. Refuses what is submitted from now on, else a program that
+    // always has some requests under way would have no end. Returns when everything submitted before was
+    // done; requests must be served meanwhile.
     void finish();
 
     // A direct write of the user begins. False: too many wait; it must be refused before it is applied.
     [[nodiscard]] bool enter(uint32_t uid);
     // It was answered.
     void leave(uint32_t uid);
-    // Of a request of the user: pages must go first.
+    // Of a request of the user: pages must go first. From finish() on the caller refuses it.
     void submit(uint32_t uid, std::unique_ptr<HeldAnswer> answer);
 
 private:
@@ -67,7 +70,7 @@ private:
     CondVar changed_;
     Turns<std::unique_ptr<HeldAnswer>> answers_ CW_GUARDED_BY(mutex_);
     bool working_ CW_GUARDED_BY(mutex_) = false;
-    bool finished_ CW_GUARDED_BY(mutex_) = false;
+    bool closing_ CW_GUARDED_BY(mutex_) = false;
     bool stopping_ CW_GUARDED_BY(mutex_) = false;
 };
 

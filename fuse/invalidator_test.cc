@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -49,12 +50,35 @@ public:
         story_.add("drop " + name_);
     }
     void answer() override { story_.add("answer " + name_); }
+    void refuse() override { story_.add("refuse " + name_); }
 
 private:
     Story& story_;
     const std::string name_;
     Event* const gate_;
     const uint64_t ticket_;
+};
+
+// A program that keeps some direct writes under way: the next one comes as soon as one is answered.
+class Endless final : public HeldAnswer {
+public:
+    static constexpr int kMost = 100000;
+    struct Counts {
+        std::atomic<int> dropped{0}, answered{0}, refused{0};
+    };
+
+    Endless(Invalidator& invalidator, Counts& counts) : invalidator_(invalidator), counts_(counts) { }
+    void drop() override { ++counts_.dropped; }
+    void answer() override
+    {
+        if (++counts_.answered < kMost)
+            invalidator_.submit(0, std::make_unique<Endless>(invalidator_, counts_));
+    }
+    void refuse() override { ++counts_.refused; }
+
+private:
+    Invalidator& invalidator_;
+    Counts& counts_;
 };
 
 }  // namespace
@@ -69,11 +93,26 @@ TEST_CASE("invalidator: drops before it answers, in order")
     }
     invalidator.finish();
     CHECK(story.lines() == Lines{"drop a", "answer a", "drop b", "answer b", "drop c", "answer c"});
-    // The connection ends: answers go out, nothing is dropped.
+    // The connection ends.
     invalidator.submit(0, std::make_unique<Told>(story, "d"));
     invalidator.finish();
     CHECK(story.lines().size() == 7);
-    CHECK(story.lines().back() == "answer d");
+    CHECK(story.lines().back() == "refuse d");
+}
+
+TEST_CASE("invalidator: ends under a load that does not, and answers nothing as done without dropping")
+{
+    constexpr int kAtOnce = 8;
+    Invalidator invalidator(10);
+    Endless::Counts counts;
+    for (int i = 0; i < kAtOnce; ++i)
+        invalidator.submit(0, std::make_unique<Endless>(invalidator, counts));
+    REQUIRE(invalidator.start().ok());
+    invalidator.finish();
+    CHECK(counts.answered < Endless::kMost);
+    CHECK(counts.answered == counts.dropped);
+    CHECK(counts.answered >= kAtOnce);
+    CHECK(counts.refused == kAtOnce);
 }
 
 TEST_CASE("invalidator: users take turns")

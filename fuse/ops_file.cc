@@ -247,6 +247,12 @@ public:
         }
         frontend_.invalidator.leave(write_.uid);
     }
+    void refuse() override
+    {
+        frontend_.page_cache.give_up_drop(write_.inode, write_.offset, write_.bytes);
+        reply_status(write_.request, Err::kShutdown);
+        frontend_.invalidator.leave(write_.uid);
+    }
 
 private:
     Frontend& frontend_;

@@ -71,6 +71,11 @@ public:
     }
     // It may have many extents to look at, while other requests wait for this thread.
     void answer() override { begin_seek(seek_, &LongRequests::hand_over); }
+    void refuse() override
+    {
+        frontend_of(seek_.request).page_cache.give_up_drop(seek_.inode, from_, kEnd - from_);
+        answer_seek(seek_.request, Err::kShutdown, 0);
+    }
 
 private:
     const AskedSeek seek_;

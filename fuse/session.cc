@@ -183,7 +183,7 @@ void Session::stop()
     frontend_->waiting_requests.finish();
     frontend_->waiting_names.finish();
     frontend_->range_invalidator.finish();
-    frontend_->invalidator.finish();  // last: a direct write that is answered without it drops no page
+    frontend_->invalidator.finish();  // last: it refuses direct writes from then on
     fuse_session_exit(frontend_->session);
     // The serving thread looks at the flag between waits; a signal sent just before it waits is lost, so
     // repeat until it has left.

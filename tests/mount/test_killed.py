@@ -6,11 +6,13 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
 
-from conftest import PATIENCE, TOOLS, random_content, run, tool, wait_for
+from conftest import PATIENCE, TOOLS, random_content, run, runs, tool, wait_for
+from test_coherence import droppers
 from tracked_load import Load
 
 ROUNDS = int(os.environ.get("COWRAID_KILL_ROUNDS", "5"))
@@ -90,6 +92,70 @@ def test_terminated_daemon_unmounts_cleanly(volume):
     volume.check()
     volume.mount()
     assert (volume.mount_point / "f").read_text() == "content"
+
+
+SEEK_PROGRAM = """
+import errno, os, sys
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+os.write(fd, b"x" * 4096)
+print("begins", flush=True)
+while True:
+    try:
+        os.lseek(fd, 0, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+"""
+
+
+def direct_writes(folder):
+    """Always 32 under way, of pages that somebody reads through the page cache meanwhile."""
+    job = [f"--filename={folder}/busy", "--size=1M", "--bs=4k", "--time_based",
+           f"--runtime={10 * PATIENCE:.0f}", "--continue_on_error=io"]
+    writing = ["--rw=randwrite", "--ioengine=libaio", "--direct=1", "--iodepth=32"]
+    reading = ["--rw=randread", "--invalidate=0"]
+    return [subprocess.Popen(["fio", "--name=job", *job, *how], stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL) for how in (writing, reading)]
+
+
+def seeks(folder):
+    """Each drops pages of a file that may be mapped."""
+    seeking = [subprocess.Popen([sys.executable, "-c", SEEK_PROGRAM, folder / f"busy{number}"],
+                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+               for number in range(4)]
+    assert [process.stdout.readline() for process in seeking] == ["begins\n"] * 4
+    return seeking
+
+
+@pytest.mark.parametrize("begin_load", [direct_writes, seeks])
+def test_a_terminated_daemon_ends_while_programs_keep_it_dropping_pages(volume, begin_load):
+    content = random_content(1 << 20)
+    with open(volume.mount_point / "kept", "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    (volume.mount_point / "busy").write_bytes(bytes(1 << 20))
+    daemon = volume.daemon()
+    load = begin_load(volume.mount_point)
+    try:
+        dropper, = wait_for(lambda: droppers(daemon))
+        # Slow, so that some always wait for it.
+        load.append(subprocess.Popen(["strace", "-f", "-o", "/dev/null", "-p", str(dropper),
+                                      "-e", "trace=writev", "-e", "inject=writev:delay_exit=5000"],
+                                     stderr=subprocess.DEVNULL))
+        time.sleep(1)
+        assert [process.poll() for process in load] == [None] * len(load)
+        os.kill(daemon, signal.SIGTERM)
+        wait_for(lambda: not runs(daemon), otherwise=lambda: "the daemon is still there")
+    finally:
+        for process in load:
+            process.kill()
+            process.wait()
+    volume.mount()
+    assert (volume.mount_point / "kept").read_bytes() == content
+    assert (volume.mount_point / "busy").stat().st_size == 1 << 20
+    volume.unmount()
+    assert volume.check()["clean"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
