@@ -6,6 +6,18 @@
 
 namespace cowraid {
 
+namespace {
+
+Status check_not_failed(const ServiceState& service, std::string& why)
+{
+    if (!service.failed())
+        return {};
+    why = std::string("it has stopped writing: ") + service.stop_reason() + "; unmount and mount again";
+    return Err::kReadOnly;
+}
+
+}  // namespace
+
 Status Committer::stop_writing()
 {
     {
@@ -25,11 +37,8 @@ Status Committer::stop_writing()
 Status Committer::remount(bool read_only, std::string& why)
 {
     MutexLock remount(remount_mutex);
-    if (!read_only && store.service.failed()) {
-        why = std::string("it has stopped writing: ") + store.service.stop_reason() +
-              "; unmount and mount again";
-        return Err::kReadOnly;
-    }
+    if (!read_only)
+        CW_TRY(check_not_failed(store.service, why));
     if (read_only && (store.service.read_only() || store.service.failed()))
         return {};
     if (!read_only && !store.service.read_only())
@@ -61,8 +70,9 @@ Status Committer::remount(bool read_only, std::string& why)
     }
     store.volume.array().set_read_only(false);
     const Status status = start_writing(why);
-    if (!status.ok())
-        store.volume.end_writing();
+    if (status.ok())
+        return check_not_failed(store.service, why);  // its first commits may have stopped it
+    store.volume.end_writing();
     return status;
 }
 

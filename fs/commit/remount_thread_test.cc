@@ -18,7 +18,7 @@ using namespace cowraid;
 
 namespace {
 
-// A member that can be made to fail, or to keep flushes waiting.
+// A member that can be made to fail, all of it or what writes, or to keep flushes waiting.
 class GatedMember final : public BlockDevice {
 public:
     explicit GatedMember(SimDevice& device) : device_(device) { }
@@ -30,13 +30,15 @@ public:
             flush_waits = true;
             usleep(1000);
         }
-        if (gone)
+        const bool fails = gone || (request.kind != IoKind::kRead && writes_left-- <= 0);
+        if (fails)
             request.result = Err::kMemberGone;
         else
             device_.perform(request);
     }
 
     std::atomic<bool> gone{false}, gate_closed{false}, flush_waits{false};
+    std::atomic<int64_t> writes_left{INT64_MAX};
 
 private:
     SimDevice& device_;
@@ -44,13 +46,14 @@ private:
 
 // A mirror of three: without one of them the commit under way is the last.
 struct Mirror {
-    std::array<SimDevice, 3> devices{SimDevice("one", 128 * kMiB), SimDevice("two", 128 * kMiB),
-                                     SimDevice("three", 128 * kMiB)};
+    std::array<SimDevice, 3> devices;
     std::array<GatedMember, 3> members{GatedMember(devices[0]), GatedMember(devices[1]),
                                        GatedMember(devices[2])};
     std::unique_ptr<Filesystem> fs;
 
-    Mirror()
+    explicit Mirror(uint64_t member_bytes = 128 * kMiB)
+        : devices{SimDevice("one", member_bytes), SimDevice("two", member_bytes),
+                  SimDevice("three", member_bytes)}
     {
         MakeOptions make;
         make.data_profile = make.metadata_profile = ProfileId::kRaid1c3;
@@ -438,4 +441,41 @@ TEST_CASE("remount: a volume that becomes read-only gives back what it has no us
     std::vector<std::byte> read(kMiB);
     REQUIRE(fs.files.read(file, 15 * kMiB, read).ok());
     CHECK(read == content);
+}
+
+TEST_CASE("remount: a volume that stops meanwhile is not remounted, whichever write is the first that fails")
+{
+    uint32_t stopped = 0;
+    bool remounted = false;
+    for (int64_t writes = 0; !remounted; ++writes) {
+        CAPTURE(writes);
+        REQUIRE(writes < 1000);
+        Mirror mirror(2 * kGiB);
+        MountOptions options;
+        options.manual_commit = true;
+        mirror.open(options);
+        Filesystem& fs = *mirror.fs;
+        const InodeNumber file = make_file(fs, kRoot, "file");
+        REQUIRE(write_text(fs, file, "text"));
+        std::string why;
+        REQUIRE(fs.committer.remount(true, why).ok());
+        // No room is left in any group, so one is planned, and the first commit makes it.
+        const auto groups = fs.store.allocator.group_numbers(kGroupData);
+        REQUIRE(!groups.empty());
+        for (const GroupNumbers& group : groups)
+            fs.store.allocator.set_group_state(group.address, Allocator::GroupState::kClosed);
+        for (GatedMember& member : mirror.members)
+            member.writes_left = writes;
+        const Status status = fs.committer.remount(false, why);
+        remounted = status.ok();
+        CHECK_FALSE((remounted && fs.store.service.failed()));
+        CHECK(why.empty() == remounted);
+        CHECK(write_text(fs, file, "more") == remounted);
+        stopped += fs.store.service.stopped() ? 1 : 0;
+        std::array<std::byte, 4> got{};
+        REQUIRE(fs.files.read(file, 0, got).ok());
+        CHECK(text_of(got) == (remounted ? "more" : "text"));
+        mirror.fs->close().ignore();
+    }
+    CHECK(stopped > 5);
 }
