@@ -60,6 +60,9 @@ struct Frontend {
                                  kTransferBytesMin, kMaxTransferBytes));
     }
 
+    // How much data of requests that wait is kept.
+    [[nodiscard]] uint64_t kept_bytes_most() const { return uint64_t{64} * transfer_bytes(); }
+
     Filesystem* filesystem = nullptr;
     InodeNumber root;  // node id 1
     fuse_session* session = nullptr;
@@ -90,7 +93,7 @@ struct Frontend {
     // it may be what brings it. Nor does a change of names behind what else its user asked for: the kernel
     // holds locks of everybody for it, for a rename into another folder one of the whole mount.
     LongRequests long_requests{2}, waiting_requests{4}, waiting_names{2};
-    std::atomic<uint64_t> kept_bytes{0};  // data of requests that wait
+    std::atomic<uint64_t> kept_bytes{0}, kept_value_bytes{0};  // data of WRITEs, and of SETXATTRs, that wait
 
     // Answers that wait for a commit or for room in memory.
     Mutex parked_mutex{LockRank::kLeaf};
@@ -237,32 +240,30 @@ class KeptData {
 public:
     KeptData() = default;
     KeptData(KeptData&& other) noexcept
-        : frontend_(std::exchange(other.frontend_, nullptr)), bytes_(std::move(other.bytes_))
+        : counter_(std::exchange(other.counter_, nullptr)), bytes_(std::move(other.bytes_))
     {
     }
     KeptData& operator=(KeptData&&) = delete;
     ~KeptData()
     {
-        if (frontend_ != nullptr)
-            frontend_->kept_bytes -= bytes_.size();
+        if (counter_ != nullptr)
+            *counter_ -= bytes_.size();
     }
     // Once. False: there is too much of it, nothing was copied.
-    bool copy(Frontend& frontend, std::span<const char> data)
+    bool copy(std::atomic<uint64_t>& counter, uint64_t bytes_most, std::span<const char> data)
     {
-        constexpr uint64_t kRequestsMax = 64;
-        const uint64_t most = kRequestsMax * frontend.transfer_bytes();
-        if (frontend.kept_bytes.fetch_add(data.size()) + data.size() > most) {
-            frontend.kept_bytes -= data.size();
+        if (counter.fetch_add(data.size()) + data.size() > bytes_most) {
+            counter -= data.size();
             return false;
         }
-        frontend_ = &frontend;
+        counter_ = &counter;
         bytes_.assign(data.begin(), data.end());
         return true;
     }
     [[nodiscard]] std::span<const char> bytes() const { return bytes_; }
 
 private:
-    Frontend* frontend_ = nullptr;
+    std::atomic<uint64_t>* counter_ = nullptr;
     std::vector<char> bytes_;
 };
 

@@ -169,7 +169,7 @@ Served create_file(fuse_req_t request, fuse_ino_t parent, const std::string& nam
 
 void op_create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, fuse_file_info* info)
 {
-    serve(request, [=, name = std::string(name), info = *info] {
+    serve_name_change(request, [=, name = std::string(name), info = *info] {
         return create_file(request, parent, name, mode, info);
     });
 }
@@ -284,7 +284,8 @@ struct WriteRequest {
     Served operator()() const;
     [[nodiscard]] bool keep()
     {
-        const bool done = kept.copy(frontend_of(request), data);
+        Frontend& frontend = frontend_of(request);
+        const bool done = kept.copy(frontend.kept_bytes, frontend.kept_bytes_most(), data);
         if (done)
             data = kept.bytes();
         return done;

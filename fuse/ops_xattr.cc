@@ -87,7 +87,8 @@ struct SetXattrRequest {
     }
     [[nodiscard]] bool keep()
     {
-        const bool done = kept.copy(frontend_of(request), value);
+        Frontend& frontend = frontend_of(request);
+        const bool done = kept.copy(frontend.kept_value_bytes, frontend.kept_bytes_most() / 2, value);
         if (done)
             value = kept.bytes();
         return done;

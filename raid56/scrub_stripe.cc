@@ -398,7 +398,9 @@ void StripeScrub::settle(ScrubRow& row, uint32_t column, const std::byte* conten
     if (row.free_left || (!recorded && !may_tell(row))) {
         row.free_left = row.free_left || column < geometry_.data_columns;
         row.unsettled = row.unsettled || row.free_left || !right;
-        call_.report.unrepaired += wrong && call_.copy == nullptr ? 1 : 0;
+        // A column that is being filled may still lack that.
+        const bool lacks = locate_block(call_.state, call_.group, place(row, column), 0).stale;
+        call_.report.unrepaired += wrong && call_.copy == nullptr && !lacks ? 1 : 0;
         return;
     }
     if (wrong)

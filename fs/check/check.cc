@@ -30,10 +30,11 @@ private:
 // Knows what the last commit has in use, as a mount does. Rows come by rising address.
 class CheckedRowsSink final : public TransactionChecksumSink {
 public:
-    CheckedRowsSink(CheckContext& context, Timeline& timeline)
+    CheckedRowsSink(CheckContext& context, Timeline& timeline, bool has_tree)
         : TransactionChecksumSink(*timeline.open()),
           array_(context.volume.array()),
-          source_(context.cache, timeline)
+          source_(context.cache, timeline),
+          has_tree_(has_tree)
     {
     }
     bool in_use(VolumeAddress address) override
@@ -50,13 +51,14 @@ private:
         group_ = array_.group_at(address);
         space_.emplace(group_->record.address, group_->geometry);
         std::vector<SpaceWindow> windows;
-        known_ = source_.load_windows(group_->record.address, windows).ok();
+        known_ = has_tree_ && source_.load_windows(group_->record.address, windows).ok();
         for (const SpaceWindow& window : windows)
             known_ = known_ && space_->load(window).ok();
     }
 
     Array& array_;
     TreeSpaceSource source_;
+    const bool has_tree_;  // its root could be read
     Ref<const ArrayGroup> group_;  // the one asked about last
     std::optional<RecordedSpace> space_;
     bool known_ = false;
@@ -64,9 +66,9 @@ private:
 
 // Rows that were being written in place when the volume was left are as the next mount will make them: what
 // is on the members now is not held against them.
-void recover_in_memory(CheckContext& context, Timeline& timeline)
+void recover_in_memory(CheckContext& context, Timeline& timeline, bool has_space_tree)
 {
-    CheckedRowsSink sink(context, timeline);
+    CheckedRowsSink sink(context, timeline, has_space_tree);
     RecoveryCounts counts;
     context.volume.recover_rows({}, sink, counts).ignore();  // what cannot be recovered will be found
     context.report().recovered_rows = counts.rows;
@@ -87,7 +89,7 @@ void run_passes(CheckContext& context)
     Timeline timeline(make_ref<Transaction>(TransactionId{1}), Ref<const Committed>(committed.get()));
     ChecksumLookup checksums(context.cache, timeline);
     const VerifierInstalled installed(context.volume.array(), checksums);
-    recover_in_memory(context, timeline);
+    recover_in_memory(context, timeline, roots.space_tree.has_value());
 
     const RemapLookup remap(context.cache, context.volume.array(), roots.remap_tree.has_value());
     context.remap = &remap;

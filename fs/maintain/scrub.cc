@@ -462,6 +462,7 @@ bool Scrub::finish(Step& step, ScrubStatus& ended, std::vector<StaleColumn>& cur
     if (step.number != number_)
         return false;
     note_finished(step, current);
+    settling_ += step.waiting.empty() ? 0 : 1;
     Issued& own = issued_.at(step.sequence);
     own.ended = true;
     own.report = std::move(step.report);
@@ -571,12 +572,13 @@ void Scrub::settle_waiting(Step& step, WorkTurns& turns)
     const bool for_good = as_it_is || are_lost(step, turns);
     if (!for_good && scope_ == ScrubScope::kStale)
         begins_again_.store(true);
-    if (!for_good)
-        return;
     const TransactionId recorded = last_recorded(store_.timeline.view());
     const bool lossy = !(step.lost.empty() && step.lost_nodes.empty());
     {
         MutexLock lock(mutex_);
+        --settling_;
+        if (!for_good)
+            return;
         waiting_.push_back({recorded, lossy, std::move(step.waiting)});
         if (scope_ == ScrubScope::kStale && settled_.blocks.size() < DamageList::kRunsMax) {
             settled_.blocks.insert(step.lost.begin(), step.lost.end());
@@ -590,7 +592,7 @@ void Scrub::settle_waiting(Step& step, WorkTurns& turns)
 bool Scrub::has_waiting() const
 {
     MutexLock lock(mutex_);
-    return !waiting_.empty();
+    return settling_ > 0 || !waiting_.empty();
 }
 
 bool Scrub::hand_over_waiting()

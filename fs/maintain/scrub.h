@@ -198,7 +198,10 @@ private:
     [[nodiscard]] bool goes_on(uint64_t number) const;
     bool recheck_damage(const Step& step, WorkTurns& turns);
     bool mend_rows(const ArrayGroup& group, VolumeAddress& at, VolumeAddress end, WorkTurns& turns);
-    bool mend(const FreedDamage& freed, VolumeAddress& seen, bool& mended, WorkTurns& turns);
+    void mend(const FreedDamage& freed, VolumeAddress& seen, bool& mended, WorkTurns& turns);
+    bool mend_free(const ArrayGroup& group, const DamagedRun& run, VolumeAddress& seen, bool& mended,
+                   WorkTurns& turns);
+    void recheck_used(const std::vector<DamagedRun>& used, WorkTurns& turns);
     VolumeAddress recheck_some(const DamagedRun& run, VolumeAddress from, WorkTurns& turns);
     [[nodiscard]] bool stopped() const;
     void enter_running() CW_REQUIRES(mutex_);
@@ -242,6 +245,7 @@ private:
         std::vector<StaleColumn> columns;
     };
     std::vector<Waiting> waiting_ CW_GUARDED_BY(mutex_);
+    uint32_t settling_ CW_GUARDED_BY(mutex_) = 0;  // threads that look whether columns are to wait
     Settled settled_ CW_GUARDED_BY(mutex_);
     std::set<VolumeAddress> settled_before_ CW_GUARDED_BY(mutex_);  // by passes before this one
     bool unreached_ CW_GUARDED_BY(mutex_) = false;  // there may be nodes that it could not get to

@@ -175,41 +175,63 @@ bool Scrub::mend_rows(const ArrayGroup& group, VolumeAddress& at, VolumeAddress 
     return mended && at >= end;
 }
 
-// `seen`: rows up to there were looked at before, with the result `mended`.
-bool Scrub::mend(const FreedDamage& freed, VolumeAddress& seen, bool& mended, WorkTurns& turns)
+// Others may have these places now, in rows that cannot be mended yet: what is good leaves the list. What is
+// not in use any more stays there until its row is mended.
+void Scrub::recheck_used(const std::vector<DamagedRun>& used, WorkTurns& turns)
+{
+    AlignedBuffer memory(kBlockBytes);
+    for (const DamagedRun& run : used)
+        for (VolumeAddress at = run.first; at < run.end(); at = at + kBlockBytes) {
+            if (stopped())
+                return;
+            spend_turn(turns, store_.volume.array().group_at(at));
+            if (is_lost(store_, at, memory))
+                continue;
+            const Result<bool> still = store_.allocator.is_used(at);
+            if (still.ok() && *still)
+                store_.damage.forget(at, 1);
+        }
+}
+
+// `seen`: rows up to there were looked at before, with the result `mended`. False: they are not yet.
+bool Scrub::mend_free(const ArrayGroup& group, const DamagedRun& run, VolumeAddress& seen, bool& mended,
+                      WorkTurns& turns)
+{
+    if (VolumeAddress from = std::max(run.first, seen); from < run.end()) {
+        mended = mend_rows(group, from, run.end(), turns);
+        seen = from;
+    }
+    for (VolumeAddress known = run.first; mended && known < run.end();) {
+        if (stopped())
+            return false;
+        known = recheck_some(run, known, turns);
+    }
+    return mended;
+}
+
+void Scrub::mend(const FreedDamage& freed, VolumeAddress& seen, bool& mended, WorkTurns& turns)
 {
     const Ref<const ArrayGroup> group = store_.volume.array().group_at(freed.run.first);
-    if (!group) {
-        store_.damage.forget(freed.run.first, freed.run.block_count);
-        return true;
-    }
+    if (!group)
+        return store_.damage.forget(freed.run.first, freed.run.block_count);
     for (VolumeAddress at = freed.run.first; at < freed.run.end();) {
         DamagedRun part = freed.run;
         part.first = at;
         part.block_count = std::min<uint64_t>((freed.run.end() - at) / kBlockBytes, kRecheckedMax);
-        at = part.end();
-        // Others may have these places now, in rows that cannot be mended yet.
-        const std::vector<DamagedRun> used = used_parts(store_, part);
-        for (const DamagedRun& there : used)
-            for (VolumeAddress known = there.first; known < there.end() && !stopped();)
-                known = recheck_some(there, known, turns);
-        if (stopped())
-            return false;
-        if (used.size() == 1 && used[0].block_count == part.block_count && freed.freed == TransactionId())
-            continue;  // nothing is free
-        if (VolumeAddress from = std::max(part.first, seen); from < part.end()) {
-            mended = mend_rows(*group, from, part.end(), turns);
-            seen = from;
-        }
-        if (!mended)
-            return false;
-        for (VolumeAddress known = part.first; known < part.end();) {
-            if (stopped())
-                return false;
-            known = recheck_some(part, known, turns);
+        const VolumeAddress end = at = part.end();
+        std::vector<DamagedRun> used = used_parts(store_, part);
+        recheck_used(used, turns);
+        used.push_back({end, 0, 0});
+        // What is free between them. What is lost and in use is told of again when it is freed.
+        VolumeAddress free = part.first;
+        for (const DamagedRun& there : used) {
+            part.first = free;
+            part.block_count = (there.first - free) / kBlockBytes;
+            free = there.end();
+            if (part.block_count > 0 && (stopped() || !mend_free(*group, part, seen, mended, turns)))
+                store_.damage.give_back({part, freed.freed}, stopped() ? 0 : monotonic_ms() + kMendAgainMs);
         }
     }
-    return true;
 }
 
 bool Scrub::mend_freed()
@@ -224,8 +246,8 @@ bool Scrub::mend_freed()
     for (const FreedDamage& freed : all) {
         if (stopped())
             store_.damage.give_back(freed, 0);
-        else if (!mend(freed, seen, mended, turns))
-            store_.damage.give_back(freed, stopped() ? 0 : monotonic_ms() + kMendAgainMs);
+        else
+            mend(freed, seen, mended, turns);
     }
     // What others noted the next commit stores anyway; a volume that has stopped never does.
     if (!all.empty() && store_.damage.changed())

@@ -254,8 +254,8 @@ def test_a_mount_whose_daemon_is_not_found_stays_unless_nobody_wants_to_wait(ima
         assert said.returncode == MOUNT_FAILED and images.is_mounted()
         assert said.stderr == \
             f"umount.fuse.cowraid: no way to the daemon was found; {point} stays mounted: unmount it as " \
-            f"user {SOMEBODY} with the COWRAID_RUN_DIR or XDG_RUNTIME_DIR of the mount, " \
-            "or umount -l to wait for nothing\n"
+            f"user {SOMEBODY} with the COWRAID_RUN_DIR or XDG_RUNTIME_DIR of the mount, or end its daemon " \
+            "by SIGTERM, which stores everything, or umount -l to wait for nothing\n"
     said = tool("umount.fuse.cowraid", "-l", point)
     assert said.stderr == "" and not images.is_mounted()
 

@@ -110,6 +110,14 @@ def write_directly(path):
     os.close(fd)
 
 
+def is_traced(process):
+    try:
+        return all("TracerPid:\t0\n" not in (task / "status").read_text(encoding="ascii")
+                   for task in Path(f"/proc/{process}/task").iterdir())
+    except OSError:  # a thread ended
+        return False
+
+
 def test_the_daemon_looks_at_no_process_that_may_end_before_its_write_is_answered(volume, tmp_path):
     """An ending process waits for its asynchronous writes in whoever looked at its memory last."""
     files = {"direct": volume.mount_point / "direct", "cached": volume.mount_point / "cached"}
@@ -122,8 +130,7 @@ def test_the_daemon_looks_at_no_process_that_may_end_before_its_write_is_answere
         tracer = subprocess.Popen(["strace", "-f", "-q", "-o", calls, "-e", "trace=openat,open", "-p",
                                    str(volume.daemon())])
         try:
-            wait_for(lambda: all("TracerPid:\t0\n" not in (task / "status").read_text(encoding="ascii")
-                                 for task in Path(f"/proc/{volume.daemon()}/task").iterdir()))
+            wait_for(lambda: is_traced(volume.daemon()))
             writer = os.fork()
             if writer == 0:
                 os.setresgid(1002, 1002, 1002)

@@ -69,7 +69,8 @@ def test_unmounting_waits_for_no_stopped_daemon_and_loses_nothing(mounted):
     assert (mounted.mount_point / "f").read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("mounted, code", [("loop devices", 0), ("images", MOUNT_FAILED)], indirect=["mounted"])
+@pytest.mark.parametrize("mounted, code", [("loop devices", 0), ("images", MOUNT_FAILED)],
+                         indirect=["mounted"])
 def test_a_daemon_that_is_not_found_is_waited_for_by_the_kernel_or_by_nobody(mounted, tmp_path, code):
     """The kernel does where the filesystem stands on a device."""
     (mounted.mount_point / "f").write_bytes(CONTENT)

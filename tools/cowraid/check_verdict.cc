@@ -64,7 +64,7 @@ std::string outlook(const Sum& sum, bool mounted)
         return std::string(mounted ? "" : first) + then;
     };
     if (sum.no_mount)
-        return "it cannot be mounted as it is; its finding above names what to do";
+        return "the volume cannot be mounted as it is; its finding above names what to do";
     if (sum.files > 0)
         return count_text(sum.files, "file") + " lost data and " + (sum.files == 1 ? "is" : "are") +
                " named above; " +

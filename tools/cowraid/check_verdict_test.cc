@@ -37,7 +37,7 @@ TEST_CASE("a check ends in a sentence")
     CHECK(verdict({{.kind = "inode"}, {.kind = "space"}}) ==
           "2 findings cannot be repaired; mount it with -o ro and copy what is there");
     CHECK(verdict({{.kind = "mount"}, {.kind = "file", .text = "/a: lost"}}) ==
-          "it cannot be mounted as it is; its finding above names what to do");
+          "the volume cannot be mounted as it is; its finding above names what to do");
     CHECK(verdict({{.kind = "parity", .member = 2, .block_count = 1, .repairable = true}}, true) ==
           "member 2 (/dev/sdb) is damaged in 1 block; nothing is lost; run cowraid scrub");
     CHECK(verdict({{.kind = "inode"}, {.kind = "space"}}, true) ==

@@ -2,6 +2,7 @@
 // umount.fuse.cowraid DIR: what umount(8) calls. Returns when the members are written and free.
 #include <argp.h>
 #include <grp.h>
+#include <pwd.h>
 #include <sys/mount.h>
 #include <unistd.h>
 
@@ -91,13 +92,17 @@ void print_message(const std::string& text)
 // While it lives, root has the user and group of who mounted, where that is another user: so the daemon is
 // searched only where that user has control sockets, only that user and root are believed to serve it, and
 // a path that it says is opened only as that user may. Nobody but root can send signals to this process
-// meanwhile. Supplementary groups are given up for good.
+// meanwhile. The supplementary groups stay that user's.
 class AsOwner {
 public:
     explicit AsOwner(const MountEntry& entry)
     {
         const auto user = parse_number(entry.owner), group = parse_number(entry.group);
-        if (geteuid() != 0 || !user.ok() || *user == 0 || !group.ok() || setgroups(0, nullptr) != 0)
+        if (geteuid() != 0 || !user.ok() || *user == 0 || !group.ok())
+            return;
+        const passwd* const known = getpwuid(static_cast<uid_t>(*user));
+        if ((known != nullptr ? initgroups(known->pw_name, static_cast<gid_t>(*group))
+                              : setgroups(0, nullptr)) != 0)
             return;
         if (setegid(static_cast<gid_t>(*group)) != 0 || seteuid(static_cast<uid_t>(*user)) != 0)
             restore();
@@ -169,6 +174,7 @@ std::optional<Waiter> find_waiter(const std::string& device, std::vector<int>& s
         return std::nullopt;
     std::vector<std::string> members = member_paths(mounted->uuid);
     auto client = ControlClient::connect(mounted->uuid);
+    why = "it cannot be reached";
     if (!client.ok())
         return std::nullopt;
     if (client->ask("shutdown-wait", why).ok())
@@ -250,7 +256,9 @@ std::string why_not_now(const MountEntry& entry, const Asked& asked)
     if (asked.silent.empty())
         return "no way to the daemon was found" + stays + "unmount it as " +
                (entry.owner == "0" ? "root" : "user " + entry.owner) +
-               " with the COWRAID_RUN_DIR or XDG_RUNTIME_DIR of the mount, or umount -l to wait for nothing";
+               " with the COWRAID_RUN_DIR or XDG_RUNTIME_DIR of the mount, or end its daemon by SIGTERM, "
+               "which "
+               "stores everything, or umount -l to wait for nothing";
     std::vector<std::string> known;
     for (const int pid : asked.silent)
         if (pid != 0)
@@ -313,7 +321,9 @@ int unmount_one(const std::string& text, const Arguments& arguments)
     // Of a filesystem over a device it is the kernel that waits.
     const bool kernel_waits = entry->type == kBlockMountType && asked.silent.empty();
     if (!asked.waiter.has_value() && !asked.is_dead && !kernel_waits && may_wait && may_unmount) {
-        print_message(why_not_now(*entry, asked));
+        const auto now = read_mount_table();
+        const bool gone = now.ok() && mount_at(*now, directory) == nullptr;
+        print_message(gone ? "no cowraid volume is mounted at " + directory : why_not_now(*entry, asked));
         return kMountFailed;
     }
     const bool answers = asked.waiter.has_value() || asked.silent.empty() || asked.is_dead;
@@ -335,7 +345,8 @@ int unmount_one(const std::string& text, const Arguments& arguments)
     const auto left = read_mount_table();
     if (left.ok() && mount_at(*left, directory) == nullptr)
         remove_user_mount(directory);
-    if (!asked.waiter.has_value())
+    // Of a process of somebody else's only that is asked which was asked for.
+    if (!asked.waiter.has_value() || (!may_wait && !entry->is_of_this_user()))
         return kMountOk;
     const bool mounted_elsewhere = left.ok() && device_is_mounted(*left, entry->device);
     return finish_unmount(*entry, *asked.waiter, arguments, mounted_elsewhere);
