@@ -117,8 +117,8 @@ private:
 // Nobody took its place in the end: the device that it had may come back. Its columns lack everything still.
 class OwnAgain final : public CommitOrder {
 public:
-    OwnAgain(Volume& volume, MemberId id, Ref<DisownMember> disowned)
-        : volume_(volume), id_(id), disowned_(std::move(disowned))
+    OwnAgain(Volume& volume, MemberId id, Ref<DisownMember> disowned, MemberId spare)
+        : volume_(volume), id_(id), disowned_(std::move(disowned)), spare_(spare)
     {
     }
 
@@ -128,8 +128,10 @@ public:
             return Err::kBusy;
         // What has failed may say that it is the member, and a mount would not know whom to believe.
         BlockDevice* const failed = volume_.members().idle_device(id_);
+        const Superblock& last = volume_.superblock();
         if (failed != nullptr && failed != disowned_->had())
-            erase_rings(*failed).ignore();
+            (last.spare(spare_) != nullptr ? write_spare(*failed, last, spare_) : erase_rings(*failed))
+                .ignore();
         volume_.own_again(id_, disowned_->was());
         return {};
     }
@@ -140,6 +142,7 @@ private:
     Volume& volume_;
     const MemberId id_;
     const Ref<DisownMember> disowned_;
+    const MemberId spare_;  // whose device has failed; 0: of none
 };
 
 // All that was written without it is committed, so that who catches up from now on sees it.
@@ -174,7 +177,8 @@ public:
     void applied() override
     {
         volume_.members().set_leaving(id_, false);
-        volume_.spares().remove(spare_);
+        if (volume_.superblock().spare(spare_) == nullptr)
+            volume_.spares().remove(spare_);
     }
 
 private:
@@ -365,7 +369,7 @@ Status Committer::put_in_place(MemberId id, bool serves, std::unique_ptr<BlockDe
     }
     if (!status.ok()) {
         std::string nothing;
-        orders.carry_out(Ref<CommitOrder>(new OwnAgain(store.volume, id, disown)), nothing).ignore();
+        orders.carry_out(Ref<CommitOrder>(new OwnAgain(store.volume, id, disown, spare)), nothing).ignore();
         return status;
     }
     replace.forget(id);

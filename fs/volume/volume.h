@@ -348,7 +348,8 @@ public:
     void drop_spare(MemberId id);
     // It has one still.
     void keep_spare(const MemberRecord& line);
-    // drop_spare() of one whose device replace_member() has given to that member.
+    // drop_spare() of one whose device replace_member() has given to that member. It is a spare still when
+    // the device fails before it has its first superblock as that member.
     void use_spare(MemberId spare, MemberId member);
     // What is removed has no column of any group. False: too few others are in service.
     [[nodiscard]] bool remove_member(MemberId id);
@@ -550,8 +551,12 @@ private:
     Superblock committed_ CW_GUARDED_BY(commit_thread_);
     // That of the next commit, as far as it is known.
     Superblock next_ CW_GUARDED_BY(commit_thread_);
-    // Whose devices get the next superblock before the others.
-    std::vector<MemberId> arriving_ CW_GUARDED_BY(commit_thread_);
+    // Spares whose devices are those of members from the next superblock on, which they get before the
+    // others.
+    struct Arriving {
+        MemberId member, spare;
+    };
+    std::vector<Arriving> arriving_ CW_GUARDED_BY(commit_thread_);
     // The spare whose device is the target from the next superblock on.
     MemberId becomes_target_ CW_GUARDED_BY(commit_thread_);
     bool renew_log_epoch_ CW_GUARDED_BY(commit_thread_) = false;

@@ -206,7 +206,7 @@ void Volume::use_spare(MemberId spare, MemberId member)
 {
     commit_thread_.assert_here();
     drop_spare(spare);
-    arriving_.push_back(member);
+    arriving_.push_back({member, spare});
 }
 
 void Volume::drop_spare(MemberId id)
@@ -293,8 +293,16 @@ Status Volume::write_to_new_members()
 {
     // A spare is found as the member that it becomes before anybody else calls it no spare (I-37).
     if (!arriving_.empty() && !is_mutant(CommitMutant::kSpareLast)) {
-        CW_TRY(write_superblocks(members_, next_, arriving_));
+        std::vector<MemberId> members;
+        for (const Arriving& one : arriving_)
+            members.push_back(one.member);
+        CW_TRY(write_superblocks(members_, next_, members));
         CW_TRY(flush());
+        // One that failed before is a spare still.
+        for (const Arriving& one : arriving_)
+            if (const MemberRecord* const line = committed_.spare(one.spare);
+                line != nullptr && members_.device(one.member) == nullptr)
+                keep_spare(*line);
     }
     arriving_.clear();
     std::vector<MemberId> added;

@@ -426,6 +426,63 @@ TEST_CASE("spares: one that fails at any write leaves the member its place")
     CHECK(back > 5);
 }
 
+namespace {
+
+// Of superblocks on the device since the spare came: how many do not name it.
+size_t superblocks_without(SimVolume& volume, uint32_t device, MemberId spare)
+{
+    const RingReading rings = read_rings(*volume.borrow_one(device)).take();
+    return static_cast<size_t>(
+        std::count_if(rings.valid.begin(), rings.valid.end(), [=](const Superblock& one) {
+            return one.next_member_id > spare.value && one.spare(spare) == nullptr;
+        }));
+}
+
+}  // namespace
+
+TEST_CASE("spares: one with which a single request fails before it is a member is a spare still")
+{
+    Prng prng(seed());
+    bool done = false;
+    int kept = 0, members = 0;
+    for (uint64_t skip = 0; !done && skip < 200; ++skip) {
+        CAPTURE(skip);
+        SimVolume volume({3, kSpareBytes, ProfileId::kRaid5, ProfileId::kRaid1, 16 * kKiB});
+        make_for_spares(volume);
+        Contents contents = fill(volume.fs(), prng, kMiB);
+        const uint32_t device = volume.add_device(kSpareBytes);
+        const auto spare = add_spare(volume, device);
+        REQUIRE(spare.ok());
+        fail_writes(volume, 1, prng, contents);
+        volume.cable(device).add_rule({.kinds = kFaultWrites | kFaultFlushes, .skip = skip, .limit = 1});
+        volume.fs().committer.use_spares();
+        done = device_of(volume, {2}) == "member4";
+        if (done)
+            break;
+        if (superblocks_without(volume, 0, *spare) > 0) {
+            // It had its first superblock as a member, durable, before any other got one.
+            ++members;
+            continue;
+        }
+        ++kept;
+        CHECK(superblocks_without(volume, 2, *spare) == 0);
+        CHECK(volume.fs().volume->spares().useless(*spare));
+        REQUIRE(volume.unmount().ok());
+        mount(volume, spare_options(), {1});
+        CHECK(volume.fs().volume->spares().path(*spare) == "member4");
+        volume.fs().committer.use_spares();
+        CHECK(device_of(volume, {2}) == "member4");
+        CHECK(volume.fs().volume->spare_table().empty());
+        catch_up(volume.fs());
+        require_contents(volume.fs(), contents);
+        REQUIRE(volume.unmount().ok());
+        require_clean(volume, {1});
+    }
+    CHECK(done);
+    CHECK(kept > 5);
+    CHECK(members <= 3);  // two copies once more, and the flush after them
+}
+
 TEST_CASE(
     "spares: with three members one that fails as it takes a place does not keep the others from a mount")
 {
