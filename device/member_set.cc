@@ -201,6 +201,13 @@ bool MemberSet::require(std::vector<Quorum> quorums)
     return holds;
 }
 
+void MemberSet::forget_successor()
+{
+    MutexLock lock(mutex_);
+    for (Quorum& quorum : quorums_)
+        quorum.replaced = quorum.successor = {};
+}
+
 void MemberSet::set_failure_policy(const FailurePolicy* policy)
 {
     MutexLock lock(mutex_);

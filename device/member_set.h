@@ -87,6 +87,8 @@ public:
     void set_quorums(std::vector<Quorum> quorums);
     // The same, unless fewer are in service now: false, and nothing changes.
     [[nodiscard]] bool require(std::vector<Quorum> quorums);
+    // No successor counts for anybody, until they are replaced.
+    void forget_successor();
     // Who else must agree (null: nobody), until it is replaced.
     void set_failure_policy(const FailurePolicy* policy);
 

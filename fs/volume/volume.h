@@ -432,9 +432,10 @@ private:
     void keep_source() CW_REQUIRES(commit_thread_);
     bool erase_source(BlockDevice* device);
     [[nodiscard]] Superblock with_successor() const CW_REQUIRES(commit_thread_);
-    // The target lacks something that the source has: no group counts as copied.
+    // The target lacks something that the source has: no group counts as copied, and it stands in for nobody.
     void forget_copied() CW_REQUIRES(commit_thread_);
-    void forget_copied(GroupRecord& group) CW_REQUIRES(commit_thread_);
+    // That group does not, and nothing else. False: it did not before.
+    bool forget_copied(GroupRecord& group) CW_REQUIRES(commit_thread_);
     // Whether a new group has on the target all that it has on the source, which is nothing yet.
     [[nodiscard]] bool born_copied(const GroupRecord& group) const CW_REQUIRES(commit_thread_);
     // What set_leaving() and the mirror say of the target; after open(), and with a superblock that begins.

@@ -101,14 +101,15 @@ void Volume::return_member(MemberId id, std::unique_ptr<BlockDevice> device, Gen
     map_changed_ = true;
     std::erase(away_, id);
     members_.set_leaving(id, true);
+    // What the source turns out to have right after all was perhaps not written to the target. Without the
+    // source it has missed what the source has, unless it is a copy of older days.
+    const ReplaceRecord& replace = committed_.replace;
+    if (replace.names(id) &&
+        (id == replace.source || members_.device(replace.source) != nullptr || lacks_from != Generation{}))
+        forget_copied();
     members_.put_in_service(id, std::move(device));
-    if (committed_.replace.names(id)) {
+    if (replace.names(id))
         prepare_target();
-        // What the source turns out to have right after all was perhaps not written to the target. Without
-        // the source it has missed what the source has, unless it is a copy of older days.
-        if (members_.device(committed_.replace.source) != nullptr || lacks_from != Generation{})
-            forget_copied();
-    }
     open_whole_groups();
 }
 

@@ -84,19 +84,21 @@ void Volume::prepare_target()
     forget_potential();
 }
 
-void Volume::forget_copied(GroupRecord& group)
+bool Volume::forget_copied(GroupRecord& group)
 {
     if ((group.flags & kGroupCopied) == 0)
-        return;
+        return false;
     group.flags &= ~kGroupCopied;
     newly_stale_.push_back(group);
     map_changed_ = true;
+    return true;
 }
 
 void Volume::forget_copied()
 {
     for (GroupRecord& group : map_.groups)
         forget_copied(group);
+    members_.forget_successor();
 }
 
 bool Volume::born_copied(const GroupRecord& group) const

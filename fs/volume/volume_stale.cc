@@ -204,8 +204,8 @@ void Volume::record_recovery(const IntentScan& scan)
         if (!entries_lost && !names_row_of(scan, group))
             continue;
         // Of rows that the source already holds right the target may not have all.
-        if (!is_mutant(CommitMutant::kRecoveredCopyTrusted))
-            forget_copied(group);
+        if (!is_mutant(CommitMutant::kRecoveredCopyTrusted) && forget_copied(group))
+            members_.forget_successor();
         if (lacking.empty())
             continue;
         for (const MemberId id : lacking)
