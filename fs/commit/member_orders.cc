@@ -2,6 +2,7 @@
 // A device becomes a member of a mounted volume, or takes the place of one that is out of service.
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "base/buffer.h"
@@ -93,11 +94,12 @@ public:
             return refuse_emptied(volume_, id_, why);
         had_ = volume_.members().idle_device(id_);
         was_ = volume_.superblock().member(id_)->uuid;
-        uuid_ = volume_.disown_member(id_);
+        uuid_ = volume_.disown_member(id_, blank_);
         return {};
     }
 
     [[nodiscard]] Uuid was() const { return was_; }
+    [[nodiscard]] const std::set<VolumeAddress>& blank() const { return blank_; }
     [[nodiscard]] const BlockDevice* had() const { return had_; }
     // Whether nobody else has done anything about the member since.
     [[nodiscard]] bool stands() const
@@ -111,6 +113,7 @@ private:
     Volume& volume_;
     const MemberId id_;
     Uuid was_, uuid_;
+    std::set<VolumeAddress> blank_;  // groups that disowning changes nothing about
     const BlockDevice* had_ = nullptr;  // null: no device
 };
 
@@ -132,7 +135,7 @@ public:
         if (failed != nullptr && failed != disowned_->had())
             (last.spare(spare_) != nullptr ? write_spare(*failed, last, spare_) : erase_rings(*failed))
                 .ignore();
-        volume_.own_again(id_, disowned_->was());
+        volume_.own_again(id_, disowned_->was(), disowned_->blank());
         return {};
     }
 

@@ -311,8 +311,9 @@ public:
     Status make_durable(MapWrite how, Generation generation, const BlockRef& root, uint64_t& covered);
     // Another device for a member that is not in service, in two steps, each followed by a commit. The first
     // makes the old device nobody's: in no crash do both count. With the second the new one is in service and
-    // lacks everything. No record of the fsync log goes to it before set_leaving(id, false).
-    Uuid disown_member(MemberId id);
+    // lacks everything. No record of the fsync log goes to it before set_leaving(id, false). `blank` gets the
+    // groups that this changes nothing about: the old device had no column of them, or a blank one.
+    Uuid disown_member(MemberId id, std::set<VolumeAddress>& blank);
     void replace_member(MemberId id, std::unique_ptr<BlockDevice> device);
     // A member that is not in service is there again, on `device` or (null) on the one that it had, whose
     // logs hold nothing. With the next superblock it is in service; its columns lack what the map says and,
@@ -342,8 +343,9 @@ public:
     // at the end. False: there is no room for one.
     [[nodiscard]] bool plan_spare(uint64_t size_bytes, Superblock& own) const;
     void add_spare(const Superblock& own);
-    // disown_member() is taken back: `uuid` is what it changed. Its columns are as if they lacked everything.
-    void own_again(MemberId id, const Uuid& uuid);
+    // disown_member() is taken back: `uuid` is what it changed. Its columns are as if they lacked everything,
+    // but not blank where they were not.
+    void own_again(MemberId id, const Uuid& uuid, const std::set<VolumeAddress>& blank);
     // The next superblock has no such spare.
     void drop_spare(MemberId id);
     // It has one still.

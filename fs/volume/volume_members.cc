@@ -57,12 +57,13 @@ std::string Volume::step_after_stop() const
                             voter_count(shown_, away) >= needed_for_writing(voter_count(shown_), true));
 }
 
-Uuid Volume::disown_member(MemberId id)
+Uuid Volume::disown_member(MemberId id, std::set<VolumeAddress>& blank)
 {
     commit_thread_.assert_here();
     const Uuid nobody = next_.member(id)->uuid = uuid_random();
     for (GroupRecord& group : map_.groups) {
-        mark_blank(group, id);
+        if (!mark_blank(group, id))
+            blank.insert(group.address);
         closed_.erase(group.address);
     }
     map_changed_ = true;
@@ -70,13 +71,13 @@ Uuid Volume::disown_member(MemberId id)
     return nobody;
 }
 
-void Volume::own_again(MemberId id, const Uuid& uuid)
+void Volume::own_again(MemberId id, const Uuid& uuid, const std::set<VolumeAddress>& blank)
 {
     commit_thread_.assert_here();
     next_.member(id)->uuid = uuid;
     for (GroupRecord& group : map_.groups)
         for (GroupColumn& column : group.columns)
-            if (column.member == id) {
+            if (column.member == id && !blank.contains(group.address)) {
                 column.stale_since = first_written(group);
                 newly_stale_.push_back(group);
             }

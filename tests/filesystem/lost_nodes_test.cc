@@ -336,6 +336,30 @@ TEST_CASE("lost nodes: what is below one a new member gets from another copy, an
     }
 }
 
+TEST_CASE("lost nodes: a new member that another device failed to replace is filled below one as before")
+{
+    FilledBelow below(true);
+    StaleWorld& world = below.world;
+    Committer& committer = world.fs->committer;
+    const MemberId filled{FilledBelow::kFilled + 1};
+    const MemberRecord line = *world.fs->volume->superblock().member(filled);
+    std::string why;
+    REQUIRE_MESSAGE(committer.offline_member(filled, why).ok(), why);
+    // It can be written until the first block-group map.
+    const uint32_t device = world.volume.add_device(line.size_bytes);
+    world.volume.cable(device).add_rule(
+        {.kinds = kFaultWrites,
+         .begin = std::min(line.map_offset[0], line.map_offset[1]),
+         .end = std::max(line.map_offset[0], line.map_offset[1]) + line.map_bytes});
+    CHECK(committer.replace_member(filled, world.volume.borrow_one(device), why).err() == Err::kIo);
+    REQUIRE(world.fs->volume->superblock().member(filled)->uuid == line.uuid);
+    why.clear();
+    REQUIRE_MESSAGE(committer.online_member(filled, nullptr, why).ok(), why);
+    CHECK(catch_up(world).unreadable_nodes == 1);
+    CHECK(world.stale_groups() == 0);
+    CHECK(world.wrong_blocks(FilledBelow::kFilled) == 0);
+}
+
 // A commit that recorded anew what the leaf says would need it.
 TEST_CASE("lost nodes: leaves of checksums end no writing while a new member is filled, and its columns wait")
 {
