@@ -104,4 +104,13 @@ inline void spoil(SimVolume& volume, Prng& prng, uint32_t device, uint32_t conte
     }
 }
 
+// Only taking over is left to do.
+inline void copy_all(SimVolume& volume)
+{
+    Replace& replace = volume.fs().committer.replace;
+    for (int step = 0; step < 2000 && replace.status().groups_copied < replace.status().groups_total; ++step)
+        volume.fs().replace_step();
+    REQUIRE(replace.status().state == ReplaceStatus::State::kRunning);
+}
+
 }  // namespace cowraid::test
