@@ -2,6 +2,7 @@
 #include "fuse/invalidator.h"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <memory>
@@ -68,7 +69,11 @@ public:
     };
 
     Endless(Invalidator& invalidator, Counts& counts) : invalidator_(invalidator), counts_(counts) { }
-    void drop() override { ++counts_.dropped; }
+    void drop() override
+    {
+        ++counts_.dropped;
+        usleep(50);
+    }
     void answer() override
     {
         if (++counts_.answered < kMost)

@@ -221,6 +221,10 @@ void Scrub::mend(const FreedDamage& freed, VolumeAddress& seen, bool& mended, Wo
         const VolumeAddress end = at = part.end();
         std::vector<DamagedRun> used = used_parts(store_, part);
         recheck_used(used, turns);
+        if (stopped()) {
+            part.block_count = (freed.run.end() - part.first) / kBlockBytes;
+            return store_.damage.give_back({part, freed.freed}, 0);
+        }
         used.push_back({end, 0, 0});
         // What is free between them. What is lost and in use is told of again when it is freed.
         VolumeAddress free = part.first;

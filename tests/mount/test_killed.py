@@ -110,7 +110,7 @@ while True:
 
 def direct_writes(folder):
     """Always 32 under way, of pages that somebody reads through the page cache meanwhile."""
-    job = [f"--filename={folder}/busy", "--size=1M", "--bs=4k", "--time_based",
+    job = ["--thread", f"--filename={folder}/busy", "--size=1M", "--bs=4k", "--time_based",
            f"--runtime={10 * PATIENCE:.0f}", "--continue_on_error=io"]
     writing = ["--rw=randwrite", "--ioengine=libaio", "--direct=1", "--iodepth=32"]
     reading = ["--rw=randread", "--invalidate=0"]

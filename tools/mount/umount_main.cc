@@ -317,7 +317,8 @@ int unmount_one(const std::string& text, const Arguments& arguments)
     }
     const bool may_wait = arguments.may_wait();
     const bool may_unmount = geteuid() == 0 ? !is_root_without_mounts() : entry->is_of_this_user();
-    Asked asked = ask_daemon(*entry, may_wait);
+    // A process of somebody else's is asked by those alone who wait for it.
+    Asked asked = may_wait || entry->is_of_this_user() ? ask_daemon(*entry, may_wait) : Asked();
     // Of a filesystem over a device it is the kernel that waits.
     const bool kernel_waits = entry->type == kBlockMountType && asked.silent.empty();
     if (!asked.waiter.has_value() && !asked.is_dead && !kernel_waits && may_wait && may_unmount) {
@@ -345,8 +346,7 @@ int unmount_one(const std::string& text, const Arguments& arguments)
     const auto left = read_mount_table();
     if (left.ok() && mount_at(*left, directory) == nullptr)
         remove_user_mount(directory);
-    // Of a process of somebody else's only that is asked which was asked for.
-    if (!asked.waiter.has_value() || (!may_wait && !entry->is_of_this_user()))
+    if (!asked.waiter.has_value())
         return kMountOk;
     const bool mounted_elsewhere = left.ok() && device_is_mounted(*left, entry->device);
     return finish_unmount(*entry, *asked.waiter, arguments, mounted_elsewhere);
