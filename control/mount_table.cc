@@ -203,8 +203,8 @@ bool says_it_is_dead(const std::string& path)
     }
     for (int looks = 0; looks < kProbeLooksMax; ++looks) {
         int result = 0;
-        if (waitpid(child, &result, WNOHANG) != 0)
-            return WIFEXITED(result) && WEXITSTATUS(result) == 0;
+        if (const pid_t ended = waitpid(child, &result, WNOHANG); ended != 0)
+            return ended == child && WIFEXITED(result) && WEXITSTATUS(result) == 0;
         usleep(kProbeLookMicroseconds);
     }
     // Nobody waits for it: it may not end before the mount answers.

@@ -2,10 +2,12 @@
 #include "tools/common/program_start.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -28,13 +30,44 @@ void open_standard_descriptors()
     }
 }
 
-void raise_file_size_limit()
+// As far as anybody may.
+void raise_limit(int resource)
 {
-    rlimit limit{.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
-    if (setrlimit(RLIMIT_FSIZE, &limit) == 0 || getrlimit(RLIMIT_FSIZE, &limit) != 0)
+    rlimit limit;
+    if (getrlimit(resource, &limit) != 0)
         return;
     limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_FSIZE, &limit);
+    setrlimit(resource, &limit);
+}
+
+void raise_file_size_limit()
+{
+    const rlimit unlimited{.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
+    if (setrlimit(RLIMIT_FSIZE, &unlimited) != 0)
+        raise_limit(RLIMIT_FSIZE);
+}
+
+// A parent that waits for no child, or lets signals wait, hands that on: children could not be waited for,
+// and threads not be woken.
+void reset_signals()
+{
+    signal(SIGCHLD, SIG_DFL);
+    sigset_t own;
+    sigemptyset(&own);
+    for (const int number : {SIGCHLD, SIGUSR1})
+        sigaddset(&own, number);
+    sigprocmask(SIG_UNBLOCK, &own, nullptr);
+}
+
+// Else it is as large as the limit for the first thread's, and counts as memory (base/out_of_memory.h).
+void set_stack_size()
+{
+    constexpr size_t kStackBytes = 8 << 20;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, kStackBytes);
+    pthread_setattr_default_np(&attributes);
+    pthread_attr_destroy(&attributes);
 }
 
 // After argp's texts, too, which end the program.
@@ -58,6 +91,9 @@ void start_program(int failed_code)
     end_when_out_of_memory(failed_code);
     open_standard_descriptors();
     raise_file_size_limit();
+    raise_limit(RLIMIT_NOFILE);
+    reset_signals();
+    set_stack_size();
 }
 
 void redirect_to_null(std::initializer_list<int> descriptors)

@@ -126,8 +126,10 @@ Status receive_members(int channel, const MountRequest& request,
 {
     for (;;) {
         auto message = receive_handshake(channel);
-        if (!message.ok())
+        if (!message.ok()) {
+            why = "the members could not be taken over; for more open files raise their limit (ulimit -n)";
             return message.err();
+        }
         if (message->kind == HandshakeKind::kOpen)
             return {};
         const bool named = message->kind == HandshakeKind::kNamedMember;
@@ -194,7 +196,12 @@ Status VolumeServer::prepare_control(std::string& why)
     auto directory = make_control_directory(why);
     if (directory.ok()) {
         control_directory_ = directory.take();
-        CW_ASSIGN(control_lock_, open_control_lock(control_directory_));
+        auto file = open_control_lock(control_directory_);
+        if (!file.ok()) {
+            why = "control directory " + control_directory_ + ": its lock: " + err_text(file.err());
+            return file.err();
+        }
+        control_lock_ = file.take();
         const ControlLock lock(control_lock_);
         remove_dead_control_sockets();
     } else if (why.empty()) {
