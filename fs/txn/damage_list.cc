@@ -30,6 +30,37 @@ bool can_store(Store& store, VolumeAddress first)
 
 }  // namespace
 
+// The part of a run of an item with that key which is in the group of its beginning. Where it ends: items
+// had runs of neighbouring groups once.
+VolumeAddress DamageList::add_loaded(Store& store, DamagedRun run, VolumeAddress key)
+{
+    const VolumeAddress end = run.end();
+    const Ref<const ArrayGroup> group = store.volume.array().group_at(run.first);
+    MutexLock lock(mutex_);
+    const auto store_anew = [&](VolumeAddress first) {
+        mutex_.assert_held();
+        if (changed_.size() < kRunsMax)  // the next mount finds the others
+            changed_.insert(first);
+    };
+    const uint64_t data_bytes = group ? group->record.data_bytes() : 0;
+    // Of no group: it went meanwhile, or somebody made that up.
+    if (!group || run.first - group->record.address >= data_bytes || runs_.size() >= kRunsMax) {
+        store_anew(key);
+        return end;
+    }
+    const uint64_t left = (group->record.address + data_bytes - run.first) / kBlockBytes;
+    run.block_count = std::min(run.block_count, left);
+    if (run.first != key || run.end() != end)
+        store_anew(run.first);
+    // Readers may have found some of it meanwhile.
+    remove(run.first, run.end());
+    runs_[run.first] = run;
+    block_count_ += run.block_count;
+    if (group->geometry.parity > 0)
+        await({{run, {}}});
+    return run.end();
+}
+
 Status DamageList::load(Store& store)
 {
     ItemScan scan(store.items, store.items.view(), damage_key({0}), damage_key({UINT64_MAX}));
@@ -40,23 +71,9 @@ Status DamageList::load(Store& store)
         if (!record.ok() || first.value > kMaxVolumeAddress || first.value % kBlockBytes != 0 ||
             record->block_count > (kMaxVolumeAddress - first.value) / kBlockBytes)
             continue;
-        // Of no group: it went meanwhile, or somebody made that up.
-        const Ref<const ArrayGroup> group = store.volume.array().group_at(first);
-        MutexLock lock(mutex_);
-        const uint64_t data_bytes = group ? group->record.data_bytes() : 0;
-        if (!group || first - group->record.address >= data_bytes || runs_.size() >= kRunsMax) {
-            if (changed_.size() < kRunsMax)  // the next mount finds the others
-                changed_.insert(first);
-            continue;
-        }
-        const uint64_t left = (group->record.address + data_bytes - first) / kBlockBytes;
-        const DamagedRun run{first, std::min(record->block_count, left), record->found_seconds};
-        // Readers may have found some of it meanwhile.
-        remove(first, run.end());
-        runs_[first] = run;
-        block_count_ += run.block_count;
-        if (group->geometry.parity > 0)
-            await({{run, {}}});
+        const VolumeAddress end = first + record->block_count * kBlockBytes;
+        for (VolumeAddress at = first; at < end;)
+            at = add_loaded(store, {at, (end - at) / kBlockBytes, record->found_seconds}, first);
     }
     return status.err() == Err::kNotFound ? Status() : status;
 }
@@ -102,7 +119,8 @@ uint64_t DamageList::begin_pass()
     return ++passes_;
 }
 
-void DamageList::note(VolumeAddress first, uint64_t block_count, uint64_t found_seconds, uint64_t found_by)
+void DamageList::note(VolumeAddress first, uint64_t block_count, uint64_t found_seconds, uint64_t found_by,
+                      VolumeAddress group)
 {
     MutexLock lock(mutex_);
     DamagedRun run{first, block_count, found_seconds, found_by, passes_};
@@ -117,10 +135,10 @@ void DamageList::note(VolumeAddress first, uint64_t block_count, uint64_t found_
         return;
     }
     remove(first, run.end());
-    // Scrubs find neighbours one after the other.
+    // Scrubs find neighbours one after the other. Groups without parity have no gaps between them.
     if (const auto before = first_behind({first.value - kBlockBytes});
-        before != runs_.end() && before->first < first && before->second.found_by == found_by &&
-        before->second.found_seconds == found_seconds) {
+        before != runs_.end() && before->first < first && before->first >= group &&
+        before->second.found_by == found_by && before->second.found_seconds == found_seconds) {
         run.first = before->first;
         run.block_count += before->second.block_count;
         block_count_ -= before->second.block_count;
@@ -284,7 +302,9 @@ void note_freed(Store& store, VolumeAddress first, uint64_t block_count, Transac
 void note_damage(Store& store, VolumeAddress first, uint64_t block_count, uint64_t found_seconds,
                  uint64_t found_by)
 {
-    store.damage.note(first, block_count, found_seconds, found_by);
+    const Ref<const ArrayGroup> group = store.volume.array().group_at(first);
+    store.damage.note(first, block_count, found_seconds, found_by,
+                      group ? group->record.address : VolumeAddress());
     const VolumeAddress end = first + block_count * kBlockBytes;
     const BlockRun all{first, static_cast<uint32_t>(block_count)};
     std::vector<BlockRun> live;

@@ -53,7 +53,9 @@ public:
     // `found_seconds`: of a scrub, when it began; `found_by` is its number. kByReader: what is listed stays
     // as it is.
     static constexpr uint64_t kByReader = 0;
-    void note(VolumeAddress first, uint64_t block_count, uint64_t found_seconds, uint64_t found_by);
+    // `group`: where that of all these blocks begins.
+    void note(VolumeAddress first, uint64_t block_count, uint64_t found_seconds, uint64_t found_by,
+              VolumeAddress group = {});
     // Good again, or freed and nobody's concern.
     void forget(VolumeAddress first, uint64_t block_count);
     // What is listed of them is freed by transaction `id`, or was by an earlier one, and stays listed until
@@ -96,6 +98,7 @@ private:
     using Runs = std::map<VolumeAddress, DamagedRun>;
     // The first run that ends behind `address`.
     [[nodiscard]] Runs::const_iterator first_behind(VolumeAddress address) const CW_REQUIRES(mutex_);
+    VolumeAddress add_loaded(Store& store, DamagedRun run, VolumeAddress key);
     void set(const DamagedRun& run) CW_REQUIRES(mutex_);
     void remove(VolumeAddress first, VolumeAddress end) CW_REQUIRES(mutex_);
     void await(const Awaiting& awaiting) CW_REQUIRES(mutex_);

@@ -210,3 +210,39 @@ TEST_CASE("mending: what waits for a member asks for no commit, whatever others 
     CHECK_FALSE(fs.store.commits.sleep(0).commit);
     volume.kill();
 }
+
+TEST_CASE("list of damage: neighbours in two groups stay listed over mounts")
+{
+    SimVolume volume({1, 128 * kMiB, ProfileId::kSingle, ProfileId::kSingle, 16 * kKiB});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    Prng prng(seed());
+    const InodeNumber file = make_file(fs, "file", {});
+    uint64_t written = 0;
+    for (; fs.files.write(file, written, random_content(prng, kMiB), {}, {}).ok(); written += kMiB)
+        REQUIRE(fs.step(written % (8 * kMiB) == 0).ok());
+    REQUIRE(written > 32 * kMiB);
+    REQUIRE(fs.step(true).ok());
+    const std::vector<GroupRecord>& groups = fs.volume->map().groups;
+    const auto second = std::find_if(groups.begin(), groups.end(), [&](const GroupRecord& group) {
+        const auto used = [&](VolumeAddress address) {
+            const Result<bool> known = fs.store.allocator.is_used(address);
+            return known.ok() && *known;
+        };
+        const bool follows = std::any_of(groups.begin(), groups.end(), [&](const GroupRecord& first) {
+            return first.address + first.data_bytes() == group.address && first.content == kGroupData;
+        });
+        return follows && group.content == kGroupData && used(group.address) &&
+               used({group.address.value - kBlockBytes});
+    });
+    REQUIRE(second != groups.end());
+    const uint64_t pass = fs.store.damage.begin_pass();
+    for (const uint64_t at : {second->address.value - kBlockBytes, second->address.value})
+        note_damage(fs.store, {at}, 1, 7, pass);
+    CHECK(fs.info().damaged_blocks == 2);
+    REQUIRE(fs.step(true).ok());
+    REQUIRE(volume.unmount().ok());
+    mount(volume, manual_options());
+    CHECK(volume.fs().info().damaged_blocks == 2);
+    volume.kill();
+}
