@@ -160,7 +160,7 @@ std::vector<MemberRoom> SlotAllocator::rooms(SlotMembers members) const
         rooms.push_back({
             .id = member.record.id,
             .slot_bytes = member.record.slot_bytes,
-            .slot_count = member.limit,
+            .slot_count = member.leaving ? 0 : member.limit,
             .free_slots = member.leaving ? 0 : member.free_slots,
             .usable = member.present || members == SlotMembers::kAll,
             .away = !member.present,

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "alloc/slot_allocator.h"
+#include "format/member_layout.h"
 #include "tests/support/space_model.h"
 #include "tests/support/test_seed.h"
 
@@ -485,4 +486,20 @@ TEST_CASE("existing groups take their slots, once, and give them back")
             runs[column.runs[0].first_slot] += column.runs.size();
     }
     CHECK(runs.size() == 7);
+}
+
+TEST_CASE("slots: members that leave do not make columns too large for those that stay")
+{
+    constexpr uint64_t kLarge = 26'000'000'000'000, kSmall = 480'000'000'000;
+    SlotAllocator slots;
+    for (uint32_t id = 1; id <= 10; ++id) {
+        slots.add_member(member_of_size(id, kLarge), true);
+        slots.set_leaving({id}, true);
+    }
+    const MemberRecord stays = member_of_size(11, kSmall);
+    slots.add_member(stays, true);
+    const Result<GroupRecord> group = slots.plan_group(profile("single"), kDefaultChunkBytes);
+    REQUIRE(group.ok());
+    CHECK(group->columns.front().member == stays.id);
+    CHECK(group->column_bytes <= max_column_bytes(stays.slot_count * stays.slot_bytes));
 }

@@ -241,11 +241,12 @@ uint64_t GroupRecord::span_bytes() const
     return (uint64_t{data_columns} + known->parity) * column_bytes;
 }
 
-uint64_t column_bytes_max(const Superblock& superblock)
+uint64_t column_bytes_max(const Superblock& superblock, MemberId without)
 {
     uint64_t largest = 0;
     for (const MemberRecord& member : superblock.members)
-        largest = std::max(largest, member.slot_count * member.slot_bytes);
+        if (member.id != without)
+            largest = std::max(largest, member.slot_count * member.slot_bytes);
     return max_column_bytes(largest);
 }
 

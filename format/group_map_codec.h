@@ -64,8 +64,9 @@ struct GroupMap {
 // Checksum stamped; length a multiple of kBlockBytes (zero padded). `map_ref` receives checksum and length.
 std::vector<std::byte> encode_group_map(const GroupMap& map, const Uuid& volume_uuid, MapRef& map_ref);
 
-// The largest column that a group of the volume may have; a larger one makes its map invalid.
-uint64_t column_bytes_max(const Superblock& superblock);
+// The largest column that a group of the volume, or of what it is without a member, may have; a larger one
+// makes its map invalid.
+uint64_t column_bytes_max(const Superblock& superblock, MemberId without = {});
 
 // What encode_group_map() would make of the map with one more group.
 uint64_t encoded_bytes(const GroupMap& map, const GroupRecord& another);

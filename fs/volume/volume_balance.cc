@@ -66,6 +66,9 @@ bool Volume::selects(const BalanceRecord& balance, const VolumeProfiles& profile
     if (balance.state == BalanceState::kNone || (group.content & balance.content & kAllContent) == 0 ||
         ((balance.content & kBalanceChosen) != 0 && chosen_.count(group.address) == 0))
         return false;
+    // Also those that are too large for the members that are left.
+    if (balance.removed().value != 0 && group.column_bytes > column_bytes_max(next_, balance.member))
+        return true;
     if (balance.member.value != 0)
         return std::any_of(group.columns.begin(), group.columns.end(),
                            [&, first = first_emptied_slot(balance)](const GroupColumn& column) {
