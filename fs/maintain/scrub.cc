@@ -516,7 +516,7 @@ bool Scrub::step()
         scrub_rows(store_, step.order, step.piece, turns, step.report);
     turns.pause();
     // Heads are looked at between commits, of which there are none now.
-    const bool no_commits = step.piece.head && store_.service.read_only();
+    const bool no_commits = step.piece.head && !store_.service.writing();
     if (step.report.given_up || no_commits) {
         give_back(step);
         return true;
@@ -644,8 +644,8 @@ bool Scrub::wait()
     while (!stopped_) {
         if (std::exchange(may_mend_, false))
             return true;
-        // One that becomes read-only ends its threads.
-        if (status_.state != ScrubState::kRunning || position_.done || store_.service.read_only())
+        // One that becomes read-only ends its threads, and one that has stopped is unmounted next.
+        if (status_.state != ScrubState::kRunning || position_.done || !store_.service.writing())
             changed_.wait(mutex_);
         else if (const uint64_t due = due_ms(), run = run_ms(); run < due)
             changed_.wait_for(mutex_, due - run);

@@ -386,8 +386,8 @@ public:
             gate_.emplace(store_.gate);
         } while (committing() && monotonic_ns() < deadline);
         may_record_ = may_record_ && !committing();
-        // It becomes read-only: who goes on when it can be written again begins with this piece.
-        if (!may_record_ && mends_ && store_.service.read_only())
+        // It becomes read-only or stops: who goes on when it can be written again begins with this piece.
+        if (!may_record_ && mends_ && !store_.service.writing())
             report_.given_up = true;
     }
     void end_stripe() override
@@ -408,7 +408,11 @@ public:
     }
 
 private:
-    [[nodiscard]] bool committing() const { return static_cast<bool>(store_.timeline.view().committing); }
+    // What was being committed when the volume stopped stays so.
+    [[nodiscard]] bool committing() const
+    {
+        return store_.service.writing() && static_cast<bool>(store_.timeline.view().committing);
+    }
     // Others have turns meanwhile.
     void await_commit(uint64_t deadline_ns)
     {

@@ -6,10 +6,12 @@ import json
 import os
 import random
 import re
+import time
 
 import pytest
 
-from conftest import tool
+from conftest import PATIENCE, random_content, tool, wait_for
+from member_file import DetachableFile
 from test_messages import system_log  # noqa: F401 (a fixture)
 
 
@@ -176,3 +178,28 @@ def test_one_of_two_members_fails(failing):
     assert shown["read_only_reason"] == "too few members are left for safe writing"
     assert [member["reason"] for member in shown["members"]] == ["", "failed, and the volume stopped"]
     assert (volume.mount_point / "kept").read_bytes() == kept
+
+
+def test_an_unmount_after_the_volume_stopped_does_not_wait_for_its_scrub(make_volume):
+    """The scrub was repairing what two members do not answer, and the commit then will never end."""
+    volume = make_volume(data="raid5", metadata="raid1", member_mib=192, may_fail=[2, 3],
+                         member_file=DetachableFile)
+    volume.make()
+    volume.mount(options="commit=1")
+    content = random_content(150 << 20)
+    write_synced(volume.mount_point / "kept", content)
+    tool("cowraid", "filesystem", "sync", volume.mount_point)
+    tool("cowraid", "scrub", "start", "--limit", "20m", volume.mount_point)
+    for index in range(8):
+        (volume.mount_point / f"more{index}").write_bytes(random_content(1 << 20))
+        time.sleep(0.1)
+    volume.fail_writes()
+    wait_for(lambda: show(volume)["read_only"])
+    time.sleep(1)
+    scrub = json.loads(tool("cowraid", "scrub", "status", "--json", volume.mount_point).stdout)
+    assert scrub["state"] == "paused"
+    result = tool("umount.fuse.cowraid", volume.mount_point, check=False, timeout=PATIENCE)
+    assert result.returncode == 32 and "the last commit failed" in result.stderr, result.stderr
+    volume.mend_writes()
+    volume.mount()
+    assert (volume.mount_point / "kept").read_bytes() == content
