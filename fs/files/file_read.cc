@@ -156,11 +156,14 @@ Status read_file_blocks(Store& store, Inode& inode, uint64_t first_block, uint64
     LostBlocks lost;
     Status status = resolve(store, inode, {first_block, block_count, memory}, view, stored);
     if (status == Status(Err::kTooBig)) {
-        // Without a lease: what is read first would move with it. Frames have leases of their own.
+        // Each half in memory of its own: what is read first would move with the lease of the other.
         const uint64_t half = block_count / 2;
-        CW_TRY(read_file_blocks(store, inode, first_block, half, memory));
-        return read_file_blocks(store, inode, first_block + half, block_count - half,
-                                memory + half * kBlockBytes);
+        for (const auto& [first, count] : {std::pair(uint64_t{0}, half), {half, block_count - half}}) {
+            AlignedBuffer part(count * kBlockBytes);
+            CW_TRY(read_file_blocks(store, inode, first_block + first, count, part.data(), &part));
+            std::memcpy(memory + first * kBlockBytes, part.data(), count * kBlockBytes);
+        }
+        return {};
     }
     // Frames first: what is in `memory` moves with a lease.
     if (status.ok())

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "sim/holding_device.h"
 #include "tests/filesystem/fill_steps.h"
+#include "tests/support/bytes.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -26,6 +27,8 @@ public:
         world.mount();
         world.write("before", 6 * kMiB + 100);
         world.unmount();
+        options.manual_commit = false;
+        options.read_deadline_seconds = 1;
     }
     ~HangingWorld() { release(); }
 
@@ -34,9 +37,6 @@ public:
         std::vector<std::unique_ptr<BlockDevice>> devices;
         for (std::unique_ptr<BlockDevice>& device : world.volume.borrow(absent))
             devices.push_back(hold_back(std::move(device)));
-        MountOptions options = degraded_options();
-        options.manual_commit = false;
-        options.read_deadline_seconds = 1;
         std::string why;
         Result<Assembly> assembly = assemble(std::move(devices), why);
         REQUIRE_MESSAGE(assembly.ok(), why);
@@ -125,6 +125,7 @@ public:
     }
 
     StaleWorld world;
+    MountOptions options = degraded_options();
 
 private:
     std::vector<HoldingDevice*> devices_;
@@ -212,5 +213,47 @@ TEST_CASE("hanging: a member stops to answer a scrub, which the next mount goes 
         CHECK(status.data_blocks == whole.data_blocks);
         CHECK(status.parity_blocks == whole.parity_blocks);
         world.unmount();
+    }
+}
+
+TEST_CASE("hanging: a large read of compressed and of plain pieces does without the member")
+{
+    constexpr size_t kFrames = 4, kFrameBytes = kFrameBlocksMax * kBlockBytes;
+    HangingWorld hanging(kStaleRaid5);
+    StaleWorld& world = hanging.world;
+    hanging.options.memory_bytes = 128 * kMiB;  // the frames of a request are read in parts
+    hanging.options.compression = {.on = true, .level = 1};
+    std::vector<std::byte> content((kFrames + 1) * kFrameBytes);
+    fill_text(world.prng, std::span(content).first(kFrames * kFrameBytes));
+    world.prng.fill(content.data() + kFrames * kFrameBytes, kFrameBytes);
+    hanging.mount();
+    const Result<Attributes> made = world.fs->names.make_node({kRootInode}, "mixed", S_IFREG | 0644, 0, {});
+    REQUIRE(made.ok());
+    const InodeNumber file = made->inode;
+    REQUIRE(world.fs->files.write(file, 0, content, {}, {}).ok());
+    REQUIRE(world.fs->committer.sync().ok());
+    REQUIRE(world.fs->close().ok());
+    hanging.release();
+    for (const char* const name : {"member0", "member1", "member2", "member3"}) {
+        CAPTURE(name);
+        hanging.mount();
+        std::vector<std::byte> got(content.size());
+        REQUIRE(world.fs->names.lookup({kRootInode}, "mixed").ok());
+        REQUIRE(world.fs->files.read(file, 0, std::span(got).first(kBlockBytes)).ok());
+        hanging.device_of(name).hold();
+        std::atomic<bool> done{false};
+        std::thread reader([&] {
+            const Result<size_t> read = world.fs->files.read(file, 0, got);
+            CHECK((read.ok() && *read == content.size()));
+            done = true;
+        });
+        const uint64_t begin = monotonic_ms();
+        while (!done && monotonic_ms() < begin + kHangingMs)
+            usleep(5000);
+        CHECK(done);
+        CHECK(same(got, content));
+        hanging.release();
+        reader.join();
+        REQUIRE(world.fs->close().ok());
     }
 }
