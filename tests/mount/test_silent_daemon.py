@@ -69,6 +69,34 @@ def test_unmounting_waits_for_no_stopped_daemon_and_loses_nothing(mounted):
     assert (mounted.mount_point / "f").read_bytes() == CONTENT
 
 
+def test_unmounting_does_not_wait_for_a_daemon_that_is_stopped_meanwhile(mounted):
+    daemon = mounted.daemon()
+    for attempt in range(20):
+        content = random_content(60 << 20)
+        (mounted.mount_point / "f").write_bytes(content)
+        program = subprocess.Popen([TOOLS / "umount.fuse.cowraid", mounted.mount_point], text=True,
+                                   stderr=subprocess.PIPE)
+        wait_for(lambda: not mounted.is_mounted(), pause=0)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(daemon, signal.SIGSTOP)
+            break
+        assert program.wait() == 0
+        mounted.mount(options="commit=300")
+        daemon = mounted.daemon()
+    else:
+        pytest.fail(f"{attempt + 1} times the daemon had ended")
+    try:
+        error = program.communicate(timeout=2 * PATIENCE)[1]
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    assert program.returncode == MOUNT_FAILED
+    assert error == f"umount.fuse.cowraid: it is unmounted, but the daemon (pid {daemon}) does not answer; " \
+        f"it stores the rest when it goes on: kill -CONT {daemon}\n"
+    wait_until_stored(mounted)
+    mounted.mount()
+    assert (mounted.mount_point / "f").read_bytes() == content
+
+
 @pytest.mark.parametrize("mounted, code", [("loop devices", 0), ("images", MOUNT_FAILED)],
                          indirect=["mounted"])
 def test_a_daemon_that_is_not_found_is_waited_for_by_the_kernel_or_by_nobody(mounted, tmp_path, code):

@@ -33,6 +33,7 @@ constexpr uint32_t kLookMilliseconds = 200;
 // A daemon that has not noticed after this many looks serves another mount of the same volume.
 constexpr int kLooksMax = 15;
 constexpr uint64_t kNanosecondsPerMillisecond = 1'000'000;
+constexpr uint64_t kSilentMilliseconds = 20'000;  // one that answers nothing for so long is stopped
 constexpr uint64_t kFreeMilliseconds = 3000;  // for all members together
 
 struct Arguments {
@@ -188,6 +189,7 @@ Result<bool> wait_for_daemon(Waiter& waiter, std::string& why)
 {
     Result<bool> outcome = Err::kIo;
     why = "the daemon ended before it said that the last commit is stored; see the system log";
+    uint64_t answered_ms = monotonic_ms();
     for (int looks = 0;;) {
         if (waiter.client.wait(kLookMilliseconds).err() != Err::kInterrupted) {
             const auto message = waiter.client.next(kAskMilliseconds);
@@ -203,6 +205,14 @@ Result<bool> wait_for_daemon(Waiter& waiter, std::string& why)
         const auto mounted = find_mounted_volume(waiter.uuid);
         if (mounted.has_value() && !mounted->closing && ++looks >= kLooksMax)
             return false;
+        if (mounted.has_value())
+            answered_ms = monotonic_ms();
+        if (monotonic_ms() - answered_ms > kSilentMilliseconds) {
+            const std::string pid = std::to_string(waiter.client.daemon());
+            why = "it is unmounted, but the daemon (pid " + pid +
+                  ") does not answer; it stores the rest when it goes on: kill -CONT " + pid;
+            return Err::kIo;
+        }
     }
 }
 
