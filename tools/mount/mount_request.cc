@@ -127,8 +127,8 @@ constexpr Rule kRules[] = {
      .value = Value::kRequired,
      .usage = "=SIZE",
      .help =
-         "memory that the mount may take, at least 128M (default 1G, or three quarters of what its memory "
-         "cgroup allows, if that is less): caches, written data and buffers have shares of it"},
+         "memory that the mount may take, at least 128M, at most three quarters of what the machine or its "
+         "memory cgroup has (default 1G, or that): caches, written data and buffers have shares of it"},
     {.name = "dirty_max",
      .action = Action::kDirtyMax,
      .value = Value::kRequired,
@@ -417,6 +417,25 @@ Status set_size(const Option& option, uint64_t minimum, uint64_t& target, std::s
     return {};
 }
 
+// What the system leaves to a mount. It would not refuse more: the daemon is never killed for lack of memory,
+// so that in a full cgroup it would wait for ever.
+uint64_t memory_bytes_max()
+{
+    return std::max(round_down(usual_memory_bytes(), kMiB), kMemoryBytesMin);
+}
+
+Status set_memory(const Option& option, MountRequest& request, std::string& why)
+{
+    CW_TRY(set_size(option, kMemoryBytesMin, request.options.memory_bytes, why));
+    if (request.options.memory_bytes <= memory_bytes_max())
+        return {};
+    request.options.memory_bytes = memory_bytes_max();
+    request.warnings.push_back(
+        "mem=" + std::string(option.value) + " is more than three quarters of the " +
+        "memory of this machine or cgroup; it is mem=" + size_text(memory_bytes_max()));
+    return {};
+}
+
 Status set_partial_writes(const Option& option, MountRequest& request, std::string& why)
 {
     return set_partial_write_option(option.name, option.value, request.options.partial_writes, why);
@@ -502,7 +521,7 @@ Status apply(const Rule& rule, const Option& option, MountRequest& request, std:
     case Action::kCompress:
         return parse_compression(option.name, option.value, request.options.compression, why);
     case Action::kMemory:
-        return set_size(option, kMemoryBytesMin, request.options.memory_bytes, why);
+        return set_memory(option, request, why);
     case Action::kDirtyMax:
         request.dirty_given = true;
         return set_size(option, kDirtyBytesMin, request.options.dirty_bytes_max, why);
@@ -608,8 +627,7 @@ Status parse_mount_options(std::string_view list, MountRequest& request, std::st
 
 void set_default_memory(MountRequest& request)
 {
-    request.options.memory_bytes =
-        std::clamp(round_down(usual_memory_bytes(), kMiB), kMemoryBytesMin, MountOptions{}.memory_bytes);
+    request.options.memory_bytes = std::min(memory_bytes_max(), MountOptions{}.memory_bytes);
     share_memory(request);
 }
 

@@ -4,6 +4,8 @@
 #include <doctest/doctest.h>
 #include <sys/mount.h>
 
+#include "base/math.h"
+#include "base/out_of_memory.h"
 #include "control/mount_table.h"
 #include "tools/mount/effective_options.h"
 
@@ -91,7 +93,7 @@ TEST_CASE("options: those that a mount goes by are told so that they can be give
           "bytes=1G,rmw_level=2,stripe_io_"
           "size=1M,plug="
           "off",
-          "rw,noatime,commit=1,compress-force=zstd:15,mem=5G,dirty_max=3T,cache=128M,join_above=0,clean=on,"
+          "rw,noatime,commit=1,compress-force=zstd:15,mem=900M,dirty_max=3T,cache=128M,join_above=0,clean=on,"
           "discard=auto,background_share=1,"
           "error_budget=0,"
           "read_deadline=600,slow_io=0,spare_delay=3600,stripe_cache_size=32768,stripe_cache_bytes=1025K,rmw_"
@@ -164,6 +166,12 @@ TEST_CASE("options: what is not named is a share of the memory")
     CHECK(given.options.node_cache_bytes == 7 * kMiB);
     CHECK(given.options.partial_writes.stripe_cache_bytes == 9 * kMiB);
     CHECK(refusal("mem=127M").find("at least 128") != std::string::npos);
+
+    const MountRequest large = parse("mem=1000T");
+    CHECK(large.options.memory_bytes == round_down(usual_memory_bytes(), kMiB));
+    CHECK(large.options.dirty_bytes_max == large.options.memory_bytes / 4);
+    REQUIRE(large.warnings.size() == 1);
+    CHECK(large.warnings[0].starts_with("mem=1000T is more than three quarters of the memory"));
 }
 
 TEST_CASE("options: compression")
