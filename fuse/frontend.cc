@@ -7,6 +7,8 @@
 #include <limits>
 #include <memory>
 
+#include "fuse/caller_status.h"
+
 namespace cowraid {
 
 namespace {
@@ -150,6 +152,19 @@ Caller caller_of(fuse_req_t request)
 {
     const fuse_ctx* context = fuse_req_ctx(request);
     return {.uid = context->uid, .gid = context->gid, .umask = context->umask};
+}
+
+Caller flag_setter_of(fuse_req_t request)
+{
+    constexpr unsigned kCapFowner = 3, kCapLinuxImmutable = 9;
+    const pid_t task = fuse_req_ctx(request)->pid;
+    Caller caller = caller_of(request);
+    if (caller.uid == 0 || !shares_user_namespace(task))
+        return caller;
+    const std::string status = caller_status(task);
+    caller.has_fowner = has_capability(status, kCapFowner);
+    caller.has_linux_immutable = has_capability(status, kCapLinuxImmutable);
+    return caller;
 }
 
 struct stat stat_of(const Attributes& attributes)

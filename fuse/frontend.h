@@ -137,6 +137,8 @@ inline fuse_ino_t node_of(const Frontend& frontend, InodeNumber inode)
 }
 
 Caller caller_of(fuse_req_t request);
+// With the capabilities that count where flags are set.
+Caller flag_setter_of(fuse_req_t request);
 struct stat stat_of(const Attributes& attributes);
 // For how long the kernel may go on showing them.
 double attribute_seconds(const Attributes& attributes);

@@ -143,7 +143,7 @@ void set_flags(fuse_req_t request, fuse_ino_t node, const Result<uint64_t>& flag
         reply_status(request, flags.status());
         return;
     }
-    serve(request, [=, wanted = *flags, caller = caller_of(request)] {
+    serve(request, [=, wanted = *flags, caller = flag_setter_of(request)] {
         const InodeNumber inode = inode_of(request, node);
         const Status status = filesystem_of(request).names.set_flags(inode, mask, wanted, caller);
         if (!status.ok())

@@ -51,8 +51,7 @@ Result<uint64_t> compression_flags(std::string_view value)
     return value.empty() ? Result<uint64_t>(0) : Result<uint64_t>(Err::kInvalid);
 }
 
-Served set_compression(fuse_req_t request, InodeNumber inode, std::string_view value, int flags,
-                       const Caller& caller)
+Served set_compression(fuse_req_t request, InodeNumber inode, std::string_view value, int flags)
 {
     Names& names = filesystem_of(request).names;
     const Result<uint64_t> wanted = compression_flags(value);
@@ -67,7 +66,8 @@ Served set_compression(fuse_req_t request, InodeNumber inode, std::string_view v
         return reply_status(request, Err::kExists);
     if (flags == XATTR_REPLACE && !there)
         return reply_status(request, Err::kNoData);
-    return reply_file_change(request, inode, names.set_flags(inode, kCompressionFlags, *wanted, caller));
+    return reply_file_change(request, inode,
+                             names.set_flags(inode, kCompressionFlags, *wanted, flag_setter_of(request)));
 }
 
 struct SetXattrRequest {
@@ -100,8 +100,8 @@ void op_setxattr(fuse_req_t request, fuse_ino_t node, const char* name, const ch
 {
     const InodeNumber inode = inode_of(request, node);
     if (name == kCompression) {
-        serve(request, [=, value = std::string(value, bytes), caller = caller_of(request)] {
-            return set_compression(request, inode, value, flags, caller);
+        serve(request, [=, value = std::string(value, bytes)] {
+            return set_compression(request, inode, value, flags);
         });
         return;
     }
@@ -223,8 +223,8 @@ void op_listxattr(fuse_req_t request, fuse_ino_t node, size_t room)
 void op_removexattr(fuse_req_t request, fuse_ino_t node, const char* name)
 {
     if (name == kCompression) {
-        serve(request, [=, inode = inode_of(request, node), caller = caller_of(request)] {
-            return set_compression(request, inode, "", XATTR_REPLACE, caller);
+        serve(request, [=, inode = inode_of(request, node)] {
+            return set_compression(request, inode, "", XATTR_REPLACE);
         });
         return;
     }

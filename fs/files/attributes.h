@@ -20,6 +20,8 @@ struct Caller {
     // Set-id bits that a file loses when the caller writes to it or changes its size: who has CAP_FSETID,
     // and which groups somebody is in, the front end knows.
     uint32_t cleared_mode_bits = 0;
+    // CAP_FOWNER and CAP_LINUX_IMMUTABLE of somebody else than root; asked only where flags are set.
+    bool has_fowner = false, has_linux_immutable = false;
 };
 
 struct Attributes {

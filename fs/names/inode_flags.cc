@@ -28,11 +28,18 @@ Result<uint64_t> Names::get_flags(InodeNumber inode)
 
 Status Names::set_flags(InodeNumber inode, uint64_t mask, uint64_t wanted, const Caller& caller)
 {
+    constexpr uint64_t kFixed = kInodeImmutable | kInodeAppend;
     if ((wanted & ~kInodeFlagsMask) != 0)
         return Err::kUnsupported;
     CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
+    // What makes room on a full volume may begin with that.
+    bool releases = false;
+    {
+        MutexLock lock(use->mutex);
+        releases = (use->attributes.flags & mask & ~wanted & kFixed) != 0;
+    }
     Operation op(store);
-    CW_TRY(op.begin(Operation::Kind::kGrow, 1));
+    CW_TRY(op.begin(releases ? Operation::Kind::kShrink : Operation::Kind::kGrow, 1));
     MutexLock lock(use->mutex);
     if (use->removed)
         return Err::kStale;
@@ -43,8 +50,10 @@ Status Names::set_flags(InodeNumber inode, uint64_t mask, uint64_t wanted, const
     if ((flags & kBoth) == kBoth)
         return Err::kInvalid;
     const uint64_t changed = attributes.flags ^ flags;
-    const bool privileged = (changed & (kInodeImmutable | kInodeAppend)) != 0;
-    if (caller.uid != 0 && (privileged || caller.uid != attributes.uid))
+    const bool is_root = caller.uid == 0;
+    if (!is_root && !caller.has_fowner && caller.uid != attributes.uid)
+        return Err::kNotPermitted;
+    if (!is_root && !caller.has_linux_immutable && (changed & kFixed) != 0)
         return Err::kNotPermitted;
     if (changed == 0)
         return {};

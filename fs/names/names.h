@@ -78,8 +78,9 @@ struct Names {
     begin_set_attributes(InodeNumber inode, const SetAttributes& change, const Caller& caller);
     // Flags of format/items.h, kInode... An opening for writing, or for appending only, as what it says there
     // allows: kNotPermitted. set_flags() replaces those of `mask`. kNotPermitted: the caller neither owns the
-    // inode nor is root, or is not root and changes kInodeImmutable or kInodeAppend. kUnsupported: there is
-    // no such flag. kInvalid: to be compressed and not to be.
+    // inode nor is root or has CAP_FOWNER, or changes kInodeImmutable or kInodeAppend without being root or
+    // CAP_LINUX_IMMUTABLE. kUnsupported: there is no such flag. kInvalid: to be compressed and not to be.
+    // Taking one of these two away is admitted on a full volume.
     Result<uint64_t> get_flags(InodeNumber inode);
     Status set_flags(InodeNumber inode, uint64_t mask, uint64_t flags, const Caller& caller);
     enum class OpenFor : uint8_t { kWriting, kAppending };

@@ -341,6 +341,8 @@ TEST_CASE("full: threads that use metadata up are all refused in the end, and wh
     REQUIRE_MESSAGE(volume.mount(MountOptions(), why).ok(), why);
     Filesystem& fs = volume.fs();
     const std::vector<std::byte> value(3000, std::byte{1});
+    const InodeNumber fixed = make_file(fs, "fixed", value);
+    REQUIRE(fs.names.set_flags(fixed, kInodeImmutable, kInodeImmutable, {}).ok());
     std::array<uint64_t, kThreads> made{};
     std::atomic<int> wrong = 0;
     std::vector<std::thread> threads;
@@ -365,6 +367,13 @@ TEST_CASE("full: threads that use metadata up are all refused in the end, and wh
         thread.join();
     CHECK(wrong == 0);
     CHECK(fs.statistics().available_blocks == 0);
+    uint64_t small = 0;
+    while (fs.names.make_node(kRoot, "s" + std::to_string(small), S_IFREG | 0644, 0, {}).ok())
+        ++small;
+    REQUIRE(fs.names.set_flags(fixed, kInodeImmutable, 0, {}).ok());
+    REQUIRE(fs.names.unlink(kRoot, "fixed").ok());
+    for (uint64_t number = 0; number < small; ++number)
+        REQUIRE(fs.names.unlink(kRoot, "s" + std::to_string(number)).ok());
     for (uint64_t i = 0; i < kThreads; ++i)
         for (uint64_t number = 0; number < made[i]; ++number)
             REQUIRE(fs.names.unlink(kRoot, "t" + std::to_string(i) + "-" + std::to_string(number)).ok());

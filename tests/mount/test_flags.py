@@ -222,6 +222,21 @@ def test_who_may_set_what(mounted):
     assert as_nobody(code.format(theirs, APPEND | NODUMP)) == "done"
     assert get(theirs) == APPEND | NODUMP
 
+    def as_capable(capabilities, code):
+        return run("setpriv", f"--reuid={NOBODY}", "--clear-groups", f"--inh-caps={capabilities}",
+                   f"--ambient-caps={capabilities}", "/usr/bin/python3", "-c",
+                   f"import fcntl, os, struct\n{code}", check=False)
+
+    code = f"fcntl.ioctl(os.open('{mine}', os.O_RDONLY), {SETFLAGS}, struct.pack('I', {APPEND | NODUMP}))"
+    for capabilities in ("+fowner", "+linux_immutable"):
+        assert "Operation not permitted" in as_capable(capabilities, code).stderr
+        assert get(mine) == 0
+    assert as_capable("+fowner,+linux_immutable", code).returncode == 0
+    assert get(mine) == APPEND | NODUMP
+    set_flags(mine, 0)
+    assert as_capable("+fowner", f"os.setxattr('{mine}', 'btrfs.compression', b'zstd')").returncode == 0
+    assert os.getxattr(mine, "btrfs.compression") == b"zstd"
+
 
 def test_new_files_inherit_what_ext4_hands_down(mounted):
     directory = mounted.mount_point / "directory"
