@@ -131,8 +131,10 @@ bool CleanPace::balance(uint64_t begin)
     if (is_large && progress == CleanProgress::kWorked)
         quiet_bytes_ = clock_us() - begin > kStepUs ? std::max(CleanPolicy::kStepBytes, quiet_bytes_ / 2)
                                                     : std::min(kQuietStepBytes, quiet_bytes_ * 2);
-    if (progress == CleanProgress::kNeedsCommit)
+    if (progress == CleanProgress::kNeedsCommit) {
         committer_.commit().ignore();  // an error has stopped the filesystem
+        committer_.discards.choose();  // a group that leaves may have stripes that wait for that
+    }
     next_us_ = clock_us() + (progress == CleanProgress::kNeedsCommit ? kCleanPauseUs : 0);
     return true;
 }

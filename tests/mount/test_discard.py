@@ -13,7 +13,7 @@ import subprocess
 
 import pytest
 
-from conftest import TOOLS, random_content, run, tool, wait_for
+from conftest import PATIENCE, TOOLS, random_content, run, tool, wait_for
 
 MIB = 1 << 20
 FITRIM = 0xC0185879
@@ -133,6 +133,17 @@ def error_of(call, *arguments):
     with pytest.raises(OSError) as caught:
         call(*arguments)
     return caught.value.errno
+
+
+def test_a_removal_does_not_wait_for_stripes_to_discard(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=5, member_mib=256)
+    volume.make()
+    volume.mount(options=f"discard=async,commit={5 * int(PATIENCE)}")
+    content = fill(volume, 24, 16 * MIB)
+    delete_half(volume, content)  # free with the removal's first commit
+    tool("cowraid", "device", "remove", "2", volume.mount_point, timeout=2 * PATIENCE)
+    verify(volume, content)
+    scrub_clean(volume)
 
 
 def test_who_may_trim_what(make_volume):
