@@ -147,6 +147,15 @@ Status Session::start_threads()
     return frontend_->waiting_names.start();
 }
 
+void Session::finish_queues()
+{
+    frontend_->long_requests.finish();
+    frontend_->waiting_requests.finish();
+    frontend_->waiting_names.finish();
+    frontend_->range_invalidator.finish();
+    frontend_->invalidator.finish();  // last: it refuses direct writes from then on
+}
+
 Status Session::serve(UniqueFd fuse_fd)
 {
     fuse_session* const session = frontend_->session;
@@ -166,11 +175,7 @@ Status Session::serve(UniqueFd fuse_fd)
     serving_.store(true);
     const int result = fuse_session_loop_mt(session, config);
     serving_.store(false);
-    frontend_->long_requests.finish();
-    frontend_->waiting_requests.finish();
-    frontend_->waiting_names.finish();
-    frontend_->range_invalidator.finish();
-    frontend_->invalidator.finish();
+    finish_queues();
     frontend_->serving_threads.finish();
     fuse_loop_cfg_destroy(config);
     return result >= 0 ? Status() : Status(Err::kIo);
@@ -179,11 +184,7 @@ Status Session::serve(UniqueFd fuse_fd)
 void Session::stop()
 {
     // While requests are served: dropping pages may wait for some.
-    frontend_->long_requests.finish();
-    frontend_->waiting_requests.finish();
-    frontend_->waiting_names.finish();
-    frontend_->range_invalidator.finish();
-    frontend_->invalidator.finish();  // last: it refuses direct writes from then on
+    finish_queues();
     fuse_session_exit(frontend_->session);
     // The serving thread looks at the flag between waits; a signal sent just before it waits is lost, so
     // repeat until it has left.

@@ -47,6 +47,8 @@ public:
 
 private:
     explicit Session(const SessionOptions& options);
+    // Ends what works beside those that serve, but for what looks after them. Any number of times.
+    void finish_queues();
 
     std::unique_ptr<Frontend> frontend_;
     SessionOptions options_;
