@@ -59,9 +59,10 @@ def wait_for(condition, seconds=PATIENCE, pause=0.05, otherwise=lambda: "waited 
     return found
 
 
-def pytest_configure():
-    """A run that is told to end cleans up what it mounted, as after ^C."""
+def pytest_configure(config):
+    """A run that is told to end cleans up what it mounted, as after ^C. What fails in a thread fails its test."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    config.addinivalue_line("filterwarnings", "error::pytest.PytestUnhandledThreadExceptionWarning")
 
 
 def runs(process):
