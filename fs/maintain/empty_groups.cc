@@ -12,12 +12,16 @@
 
 namespace cowraid {
 
-// A group made in its place now would have all its members, or be wider.
+// A group made in its place would have all its members, or be wider. The next one may be planned before its
+// slots are back: for one that is no wider the group is not given up, as that one would be given up in turn.
 bool EmptyGroups::replaceable(VolumeAddress address) const
 {
     const Ref<const ArrayGroup> group = store_.volume.array().group_at(address);
-    const uint32_t width = store_.volume.planned_width_without(address);
-    return store_.volume.array().missing_columns(*group) > 0 ? width > 0 : width > group->record.data_columns;
+    const Volume::PlannedWidths widths = store_.volume.planned_widths(address);
+    if (store_.volume.array().missing_columns(*group) > 0)
+        return widths.without > 0;
+    const uint32_t width = group->record.data_columns;
+    return widths.without > width && (widths.now == 0 || widths.now > width);
 }
 
 // Data could not have its slots: they are kept for nodes.

@@ -263,7 +263,7 @@ void Volume::note_present() const
         forget_potential();
 }
 
-uint32_t Volume::planned_width_without(VolumeAddress address) const
+Volume::PlannedWidths Volume::planned_widths(VolumeAddress address) const
 {
     commit_thread_.assert_here();
     const auto at = std::find_if(map_.groups.begin(), map_.groups.end(),
@@ -271,9 +271,12 @@ uint32_t Volume::planned_width_without(VolumeAddress address) const
     CW_ASSERT(at != map_.groups.end());
     MutexLock lock(mutex_);
     note_present();
+    const Profile& profile = profile_for(at->content);
+    const std::vector<SlotAllocator::Share> left = left_by(at->content, SlotMembers::kPresent);
     SlotAllocator slots = slots_;
+    const uint32_t now = slots.planned_width(profile, left);
     slots.give_back(*at);
-    return slots.planned_width(profile_for(at->content), left_by(at->content, SlotMembers::kPresent));
+    return {now, slots.planned_width(profile, left)};
 }
 
 Status Volume::plan_group(uint32_t content, SlotMembers members, Slots slots, Allocator& allocator)

@@ -287,9 +287,12 @@ public:
     // Plans a new group and adds it to the map of the next commit and to the array. The allocator learns
     // of it as kPlanned. kNoSpace when no slots are left.
     Status plan_group(uint32_t content, SlotMembers members, Slots slots, Allocator& allocator);
-    // Data columns that a group of the same content would have, on members that are present, if this one were
-    // not there; 0: none can be.
-    [[nodiscard]] uint32_t planned_width_without(VolumeAddress address) const;
+    // Data columns that the next group of the same content has, on members that are present: just now, and if
+    // this one were not there. 0: none can be.
+    struct PlannedWidths {
+        uint32_t now, without;
+    };
+    [[nodiscard]] PlannedWidths planned_widths(VolumeAddress address) const;
     // A group with columns on members that are away takes new blocks again, once a durable map calls those
     // columns stale: at once if it does, else with the next map (I-32).
     void reopen_group(VolumeAddress address, Allocator& allocator);
