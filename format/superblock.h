@@ -130,7 +130,7 @@ struct DiskScrub {
     le64 started;  // seconds since 1970, as is `ended`
     le64 ended;
     le64 run_ms;
-    le64 verified_before;  // groups verified at that time or later are left out; 0: none
+    le64 verified_before;  // groups verified at that time or later, up to now, are left out; 0: none
     le64 bytes_max;  // it ends when so many bytes of members were verified; 0: when all were
     le64 numbers[kScrubNumberCount];
     le64 key_object;  // where in the trees it goes on

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
 #include <optional>
 
 #include "alloc/row_mask.h"
@@ -447,9 +448,16 @@ private:
     bool rewritten_ = false;
 };
 
+// A time to come is of a clock that was wrong: it says nothing.
+bool verified_since(const GroupRecord& group, uint64_t seconds)
+{
+    return group.verified_seconds >= seconds &&
+           group.verified_seconds <= static_cast<uint64_t>(std::time(nullptr));
+}
+
 bool selected(Store& store, const ScrubSelection& selection, const GroupRecord& group)
 {
-    return (selection.verified_before == 0 || group.verified_seconds < selection.verified_before) &&
+    return (selection.verified_before == 0 || !verified_since(group, selection.verified_before)) &&
            (!selection.new_only || group.verified_seconds == 0) &&
            (!selection.damaged_only ||
             store.damage.touches(group.address, group.address + group.span_bytes()));

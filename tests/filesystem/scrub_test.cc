@@ -4,6 +4,7 @@
 #include <linux/falloc.h>
 
 #include <algorithm>
+#include <ctime>
 
 #include "tests/filesystem/scrub_steps.h"
 #include "tests/support/bytes.h"
@@ -175,6 +176,14 @@ TEST_CASE("scrub plan: plans choose block groups by when they were verified, and
     CHECK(run({.plan = Plan::kNew}).parity_blocks == 0);
     CHECK(run({.plan = Plan::kBad}).parity_blocks == 0);
     CHECK(run({.older_than = 3600}).parity_blocks == 0);
+    // The clock was wrong once.
+    const VerifiedGroup future{fs.volume->map().groups.back().address,
+                               static_cast<uint64_t>(std::time(nullptr)) + 100000};
+    fs.volume->note_scrub(fs.volume->superblock().scrub, std::span(&future, 1));
+    REQUIRE(fs.step(true).ok());
+    CHECK(verified_times(fs).back() == future.seconds);
+    run({.older_than = 3600});
+    CHECK(verified_times(fs).back() < future.seconds);
     fs.store.damage.note(fs.volume->map().groups.back().address, 1, 1, DamageList::kByReader);
     CHECK(run({.plan = Plan::kBad}).parity_blocks < whole.parity_blocks / 2);
     CHECK(fs.store.damage.empty());
