@@ -15,6 +15,7 @@
 #include "base/malloc_release.h"
 #include "fs/commit/committer.h"
 #include "fs/commit/memory_pace.h"
+#include "fs/commit/retry_pace.h"
 #include "fs/names/removal.h"
 #include "fs/txn/group_planning.h"
 
@@ -85,6 +86,11 @@ uint64_t clock_us()
 uint64_t left_us(uint64_t now, uint64_t until)
 {
     return until > now ? until - now : 0;
+}
+
+uint64_t first_pause_ms(const Committer& committer)
+{
+    return uint64_t{committer.store.options.retry_seconds} * 1000;
 }
 
 // When the cleaner takes its steps. It never makes a writer wait for more than one.
@@ -331,52 +337,14 @@ void* Background::discard_main(void* self)
     return nullptr;
 }
 
-namespace {
-
-// When work that failed is tried again: what stood in the way may be gone.
-class RetryPace {
-public:
-    // kNotFound: there is none.
-    using Retry = Status (*)(Committer& committer);
-
-    RetryPace(Committer& committer, Retry retry) : committer_(committer), retry_(retry) { }
-
-    void step()
-    {
-        const uint64_t now = monotonic_ms();
-        if (now < next_ms_)
-            return;
-        const Status started = retry_(committer_);
-        if (started.ok())
-            pause_ms_ = std::min(kRetryPauseMaxMs, kRetryFactor * pause_ms_);
-        else if (started.err() == Err::kNotFound)
-            pause_ms_ = first_pause_ms();
-        next_ms_ = now + pause_ms_;
-    }
-
-private:
-    static constexpr uint64_t kRetryPauseMaxMs = 24 * 3600 * 1000, kRetryFactor = 4;
-    [[nodiscard]] uint64_t first_pause_ms() const
-    {
-        return uint64_t{committer_.store.options.retry_seconds} * 1000;
-    }
-
-    Committer& committer_;
-    const Retry retry_;
-    uint64_t pause_ms_ = first_pause_ms();
-    uint64_t next_ms_ = monotonic_ms() + pause_ms_;
-};
-
-}  // namespace
-
 // Not the commit thread, which may wait for the very member.
 void* Background::health_main(void* self)
 {
     auto& background = *static_cast<Background*>(self);
     Committer& committer = background.committer_;
     prepare_thread("cowraid-health");
-    RetryPace fills(committer, [](Committer& volume) { return volume.catch_up.start({}); });
-    RetryPace removals(committer, [](Committer& volume) { return volume.names.removals.retry(); });
+    RetryPace fills(first_pause_ms(committer), monotonic_ms());
+    RetryPace removals(first_pause_ms(committer), monotonic_ms());
     MemoryPace memory(committer.store.options);  // a flush may take longer
     while (true) {
         {
@@ -387,8 +355,12 @@ void* Background::health_main(void* self)
                 return nullptr;
         }
         memory.step();
-        fills.step();
-        removals.step();
+        fills.step(
+            monotonic_ms(), [&] { return committer.catch_up.has_scope(); },
+            [&] { return committer.catch_up.start({}); });
+        RemovalQueue& removing = committer.names.removals;
+        removals.step(
+            monotonic_ms(), [&] { return !removing.all_done(); }, [&] { return removing.retry(); });
         committer.store.volume.members().spend_slow_ios();
         // With a spare at hand a doubtful member is copied.
         committer.use_spares();

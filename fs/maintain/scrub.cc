@@ -118,14 +118,19 @@ Status Scrub::nothing_to_do()
     return Err::kNotFound;
 }
 
+bool Scrub::has_scope() const
+{
+    const Groups groups = store_.volume.array().groups();
+    return scope_ == ScrubScope::kAll ||
+           std::any_of(groups.begin(), groups.end(),
+                       [&](const Ref<const ArrayGroup>& group) { return in_scope(store_, scope_, *group); });
+}
+
 // `goes_on`: with what the pass before it left.
 Status Scrub::start_pass(const ScrubOptions& options, bool goes_on)
 {
     CW_TRY(store_.service.check_writable());
-    const Groups groups = store_.volume.array().groups();
-    if (scope_ != ScrubScope::kAll &&
-        std::none_of(groups.begin(), groups.end(),
-                     [&](const Ref<const ArrayGroup>& group) { return in_scope(store_, scope_, *group); }))
+    if (!has_scope())
         return nothing_to_do();
     const ScrubSelection selection = selection_for(store_, scope_, options);
     const uint64_t bytes = scrub_bytes(store_, scope_, selection);

@@ -88,6 +88,8 @@ public:
     // kBusy: one runs or is paused. kReadOnly, kShutdown: nothing is written to the volume, and nobody takes
     // steps. kNotFound: nothing is in its scope.
     Status start(const ScrubOptions& options);
+    // Whether something is in its scope.
+    [[nodiscard]] bool has_scope() const;
     // kInvalid: there is none to be paused, resumed, cancelled. resume() as start(), too.
     Status pause();
     Status resume();

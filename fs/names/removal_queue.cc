@@ -59,6 +59,12 @@ bool RemovalQueue::empty()
     return inodes_.empty();
 }
 
+bool RemovalQueue::all_done()
+{
+    MutexLock lock(mutex_);
+    return set_aside_.empty() && done_ == pushed_;
+}
+
 void RemovalQueue::wait_done()
 {
     MutexLock lock(mutex_);

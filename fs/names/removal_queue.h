@@ -22,6 +22,8 @@ public:
     // Pushes again what was set aside. kNotFound: there is none.
     Status retry();
     [[nodiscard]] bool empty();
+    // Nothing is queued, set aside, or being deleted.
+    [[nodiscard]] bool all_done();
     // Waits until pop() was called again after it gave the last of what was pushed before, or for stop().
     void wait_done();
     // Whoever starts has pushed every unlinked inode anew.
