@@ -103,10 +103,12 @@ public:
 
 private:
     bool idle(uint64_t now);
+    void retry();
     bool balance(uint64_t begin);
     void work(uint64_t begin, bool is_idle, const CleanPressure& pressure);
 
     Committer& committer_;
+    RetryPace retries_{first_pause_ms(committer_), monotonic_ms()};
     uint64_t next_us_ = clock_us() + kCleanLookUs;
     uint64_t last_change_ = 0;
     uint64_t changed_us_ = clock_us();
@@ -121,6 +123,14 @@ bool CleanPace::idle(uint64_t now)
         changed_us_ = now;
     }
     return now - changed_us_ >= kIdleUs;
+}
+
+void CleanPace::retry()
+{
+    Cleaner& cleaner = committer_.cleaner;
+    retries_.step(
+        monotonic_ms(), [&] { return cleaner.failed() || cleaner.emptying_blocks() > 0; },
+        [&] { return cleaner.try_again(); });
 }
 
 // Somebody waits for its end: it has as much of the time as the budget says, and all of it, in larger steps,
@@ -148,6 +158,7 @@ bool CleanPace::balance(uint64_t begin)
 void CleanPace::step()
 {
     const uint64_t begin = clock_us();
+    retry();
     const bool is_idle = idle(begin);
     const CleanPressure pressure = committer_.cleaner.pressure(is_idle);
     WorkBudget& budget = committer_.store.budget;

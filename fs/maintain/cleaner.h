@@ -16,6 +16,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "alloc/clean_policy.h"
@@ -72,8 +73,12 @@ public:
         set_aside_.clear();
         failed_ = false;
     }
-    // No group is emptied any more, until a balance begins or goes on.
+    // No group is emptied any more, until it is tried again, or a balance begins or goes on.
     [[nodiscard]] bool failed() const { return failed_; }
+    // What could not be read may be readable by now. kNotFound: it has not failed.
+    Status try_again() { return std::exchange(failed_, false) ? Status() : Status(Err::kNotFound); }
+    // Of groups that are being emptied, or have been, and will leave the map.
+    [[nodiscard]] uint64_t emptying_blocks() const;
     [[nodiscard]] const CleanPolicy& policy() const { return policy_; }
     [[nodiscard]] const CleanerCounts& counts() const { return counts_; }
 
@@ -94,8 +99,6 @@ private:
     bool begin(const Step& step);
     // Both, as far ahead as the step's kind goes.
     void find_sources(const Step& step);
-    // Of groups that are being emptied, or have been, and will leave the map.
-    [[nodiscard]] uint64_t emptying_blocks() const;
     [[nodiscard]] std::optional<VolumeAddress> choose(const Step& step) const;
     [[nodiscard]] std::vector<GroupNumbers> candidates(CleanWhen when) const;
     [[nodiscard]] uint64_t stripe_blocks(VolumeAddress group) const;

@@ -207,9 +207,10 @@ void Cleaner::abandon(VolumeAddress group, Transaction& open, std::span<const Mo
     if (why.err() == Err::kBusy)
         return;  // its allocation state left memory meanwhile
     failed_ = true;
-    CW_LOG_ERROR("emptying block group %llu ends: %s; cowraid balance start or resume, and the next mount, "
-                 "try again",
-                 static_cast<unsigned long long>(group.value), err_text(why.err()));
+    CW_LOG_ERROR(
+        "emptying block group %llu stops: %s; it is tried again later, at once by cowraid balance start "
+        "or resume",
+        static_cast<unsigned long long>(group.value), err_text(why.err()));
 }
 
 // Writes the blocks of a batch, and switches to what was written.

@@ -87,16 +87,21 @@ Contents thin_file(Filesystem& fs, Prng& prng, uint64_t bytes)
     return contents;
 }
 
-// Overwrites leaves of the checksum tree: those with nothing but blocks of the group, or (null) all. How
-// many.
-int spoil_leaves(SimVolume& volume, const GroupNumbers* group, Prng& prng)
+struct SpoiltLeaf {
+    uint32_t member;
+    uint64_t offset;
+    std::vector<std::byte> before = std::vector<std::byte>(kBlockBytes);
+};
+
+// Overwrites leaves of the checksum tree: those with nothing but blocks of the group, or (null) all. Which.
+std::vector<SpoiltLeaf> spoil_leaves(SimVolume& volume, const GroupNumbers* group, Prng& prng)
 {
     struct Head {
         DiskNodeHeader node;
         DiskLeafItem items[(kBlockBytes - sizeof(DiskNodeHeader)) / sizeof(DiskLeafItem)];
     };
     static Head head;
-    int count = 0;
+    std::vector<SpoiltLeaf> leaves;
     for (uint32_t member = 0; member < volume.member_count(); ++member)
         for (uint64_t offset = 0; offset < kSize; offset += kBlockBytes) {
             volume.member(member).peek(offset, std::as_writable_bytes(std::span(&head, 1)));
@@ -108,10 +113,11 @@ int spoil_leaves(SimVolume& volume, const GroupNumbers* group, Prng& prng)
             const uint64_t end = group == nullptr ? UINT64_MAX : begin + group->total_blocks * kBlockBytes;
             if (head.items[0].object < begin || head.items[items - 1].object >= end)
                 continue;
+            leaves.push_back({member, offset});
+            volume.member(member).peek(offset, leaves.back().before);
             volume.member(member).poke(offset, random_content(prng, kBlockBytes));
-            ++count;
         }
-    return count;
+    return leaves;
 }
 
 // A balance under way in which so many groups hold nothing any more and wait for the commit.
@@ -153,7 +159,7 @@ TEST_CASE("emptying: what is recorded about one group cannot be read; the others
     const size_t marked = groups.size();
     const GroupNumbers bad = *std::find_if(groups.begin(), groups.end(), holds_nothing);
     REQUIRE(volume.unmount().ok());
-    REQUIRE(spoil_leaves(volume, &bad, prng) > 0);
+    REQUIRE_FALSE(spoil_leaves(volume, &bad, prng).empty());
     mount(volume, manual_options());
     const BalanceStatus status = finish(volume.fs());
     CHECK(status.state == BalanceStatus::State::kFinished);
@@ -176,7 +182,7 @@ TEST_CASE("emptying: a tree that cannot be read costs one group, not one after t
     make_and_mount(volume);
     thin_file(volume.fs(), prng, 200 * kMiB);
     REQUIRE(volume.unmount().ok());
-    REQUIRE(spoil_leaves(volume, nullptr, prng) > 0);
+    REQUIRE_FALSE(spoil_leaves(volume, nullptr, prng).empty());
     mount(volume, manual_options());
     for (int step = 0; step < 100; ++step)
         cleaner_step(volume.fs(), CleanWhen::kAny);
@@ -323,6 +329,42 @@ TEST_CASE("emptying: marked groups go on when the balance is cancelled and the c
     mount(volume, manual_options());
     const std::vector<GroupNumbers> groups = emptying_groups(volume.fs());
     CHECK(std::all_of(groups.begin(), groups.end(), holds_nothing));
+    REQUIRE(volume.unmount().ok());
+    require_clean(volume);
+}
+
+TEST_CASE("emptying: a tree that could not be read for a while stops it for a while only")
+{
+    Prng prng(seed());
+    SimVolume volume(shape_of(4, ProfileId::kRaid5));
+    make_and_mount(volume);
+    const Contents contents = thin_file(volume.fs(), prng, 240 * kMiB);
+    mark_several(volume.fs());
+    std::string why;
+    REQUIRE(volume.fs().committer.balance.cancel(why).ok());
+    REQUIRE(volume.unmount().ok());
+    const std::vector<SpoiltLeaf> spoilt = spoil_leaves(volume, nullptr, prng);
+    REQUIRE_FALSE(spoilt.empty());
+    MountOptions options;
+    options.clean = false;
+    options.commit_seconds = 1;
+    options.retry_seconds = 1;
+    mount(volume, options);
+    // It ends with the first node that it cannot read.
+    const auto await_end = [&] {
+        for (int tenths = 0; tenths < 300 && volume.fs().store.moving_blocks > 0; ++tenths)
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    };
+    await_end();
+    REQUIRE(volume.fs().store.moving_blocks == 0);
+    REQUIRE(volume.fs().info().moved_blocks == 0);
+    for (const SpoiltLeaf& leaf : spoilt)
+        volume.member(leaf.member).poke(leaf.offset, leaf.before);
+    for (int tenths = 0; tenths < 300 && volume.fs().info().moved_blocks == 0; ++tenths)
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    CHECK(volume.fs().info().moved_blocks > 0);
+    await_end();
+    require_contents(volume.fs(), contents);
     REQUIRE(volume.unmount().ok());
     require_clean(volume);
 }
