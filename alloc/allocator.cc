@@ -534,16 +534,16 @@ Status Allocator::live_blocks(VolumeAddress from, uint64_t block_count, std::vec
 }
 
 Status Allocator::hold_stripes(VolumeAddress group_address, Hold which, uint64_t shortest, uint64_t most,
-                               uint64_t& stripe, std::vector<StripeRun>& out)
+                               HoldWalk& walk, std::vector<StripeRun>& out)
 {
     const Ref<SpaceGroup> group = impl_->find(group_address);
     if (!group)
         return Err::kInvalid;
     if (which == Hold::kFreed && !group->has_freed())
-        stripe = SummaryBitmap::kNone;
-    while (stripe != SummaryBitmap::kNone) {
+        walk.stripe = SummaryBitmap::kNone;
+    while (walk.stripe != SummaryBitmap::kNone) {
         CW_TRY(impl_->load(*group));
-        if (group->hold_stripes(which, shortest, most, stripe, out))
+        if (group->hold_stripes(which, shortest, most, walk, out))
             return {};
     }
     return {};

@@ -165,13 +165,19 @@ public:
     // read for this, then the call succeeds and only what is used is freed. Thread-safe.
     Status free_blocks(VolumeAddress address, uint64_t block_count, TransactionId transaction);
 
-    // Takes free stripes of an open group out of use for a while, from `stripe` on, and appends them as runs
-    // of `shortest` or more, about `most` in all: those that became free since the group was loaded and were
-    // not taken since, or all. `stripe`: where the next call goes on; 2^64 - 1: there are no more. Nothing is
-    // recorded of it. Loads the group.
+    // Takes free stripes of an open group out of use for a while, and appends them as runs, `most` in all or
+    // fewer: those that became free since the group was loaded and were not taken since, or all. Runs of less
+    // than `shortest` are left out; several calls may take a longer one in pieces. Nothing is recorded of it.
+    // Loads the group.
     enum class Hold : uint8_t { kFreed, kAll };
+    // Where calls go on, one after the other.
+    struct HoldWalk {
+        uint64_t stripe = 0;  // 2^64 - 1: there are no more
+        uint64_t end = UINT64_MAX;  // of the stripes that may be taken
+        uint64_t run_end = 0;  // of the last run that was long enough
+    };
     Status hold_stripes(VolumeAddress group_address, Hold which, uint64_t shortest, uint64_t most,
-                        uint64_t& stripe, std::vector<StripeRun>& out);
+                        HoldWalk& walk, std::vector<StripeRun>& out);
     // They may be used again; kFreed: they count as having become free. Thread-safe.
     enum class LetGo : uint8_t { kDiscarded, kFreed };
     void let_go(VolumeAddress group_address, const StripeRun& stripes, LetGo as);

@@ -71,10 +71,9 @@ TEST_CASE("a limit of memory that open changes use up keeps nobody from room tha
     // Who needs no room waits for a commit.
     CHECK(f.allocator.is_used({5 * kGiB}).err() == Err::kNoMemory);
     check_offer();
-    uint64_t stripe = 0;
+    Allocator::HoldWalk walk;
     std::vector<StripeRun> held;
-    CHECK(f.allocator.hold_stripes({5 * kGiB}, Allocator::Hold::kAll, 1, 100, stripe, held) ==
-          Err::kNoMemory);
+    CHECK(f.allocator.hold_stripes({5 * kGiB}, Allocator::Hold::kAll, 1, 100, walk, held) == Err::kNoMemory);
     check_offer();
     std::vector<BlockRun> live;
     CHECK(f.allocator.live_blocks({5 * kGiB}, 10, live) == Err::kNoMemory);

@@ -524,9 +524,9 @@ TEST_CASE("stripes that are out of use are nobody's, and are found again where t
     SpaceFixture f;
     const GroupRecord group = f.add(kFirst, ProfileId::kRaid5, 4, 64 * kKiB, 50);  // stripes of 64 blocks
     const auto hold = [&](Hold which, uint64_t shortest, uint64_t most) {
-        uint64_t stripe = 0;
+        Allocator::HoldWalk walk;
         std::vector<StripeRun> runs;
-        REQUIRE(f.allocator.hold_stripes(group.address, which, shortest, most, stripe, runs).ok());
+        REQUIRE(f.allocator.hold_stripes(group.address, which, shortest, most, walk, runs).ok());
         return runs;
     };
     CHECK(hold(Hold::kFreed, 1, 100).empty());  // nothing became free
@@ -550,7 +550,7 @@ TEST_CASE("stripes that are out of use are nobody's, and are found again where t
     CHECK(hold(Hold::kFreed, 1, 100).empty());
     f.allocator.let_go(group.address, runs[0], LetGo::kFreed);
     CHECK(f.allocator.numbers(kAnything).free_row_blocks == 7 * 64);
-    // About so many at a time, and the next call goes on behind them.
+    // So many at a time, and the next call goes on behind them.
     runs = hold(Hold::kFreed, 1, 4);
     REQUIRE(runs.size() == 1);
     CHECK((runs[0].first == 10 && runs[0].count == 4));
@@ -569,6 +569,40 @@ TEST_CASE("stripes that are out of use are nobody's, and are found again where t
     CHECK(f.refused(1));
 }
 
+TEST_CASE("stripes go out of use in pieces of long runs, and only between two places")
+{
+    using Hold = Allocator::Hold;
+    for (const Hold which : {Hold::kFreed, Hold::kAll}) {
+        SpaceFixture f;
+        const GroupRecord group = f.add(kFirst, ProfileId::kRaid5, 4, 64 * kKiB, 50);
+        f.take(50 * 64);
+        f.commit(kOne, {1});
+        for (const StripeRun& run : {StripeRun{2, 3}, {10, 9}, {20, 3}, {30, 12}})
+            REQUIRE(
+                f.allocator.free_blocks(group.address + run.first * 64 * kBlockBytes, run.count * 64, kTwo)
+                    .ok());
+        f.commit(kTwo, {2});
+        // Runs of 4 or more, of which the last one is cut.
+        Allocator::HoldWalk walk{.stripe = 3, .end = 36};
+        std::vector<StripeRun> all;
+        while (walk.stripe != UINT64_MAX) {
+            std::vector<StripeRun> runs;
+            REQUIRE(f.allocator.hold_stripes(group.address, which, 4, 7, walk, runs).ok());
+            uint64_t count = 0;
+            for (const StripeRun& run : runs)
+                count += run.count;
+            CHECK(count <= 7);
+            all.insert(all.end(), runs.begin(), runs.end());
+        }
+        constexpr StripeRun kExpected[]{{10, 7}, {17, 2}, {30, 5}, {35, 1}};
+        CHECK(std::equal(all.begin(), all.end(), std::begin(kExpected), std::end(kExpected),
+                         [](const StripeRun& one, const StripeRun& other) {
+                             return one.first == other.first && one.count == other.count;
+                         }));
+        CHECK(f.allocator.numbers(kAnything).free_row_blocks == (3 + 3 + 6) * 64);
+    }
+}
+
 TEST_CASE("a group with stripes out of use stays, and the open stripe is left when it is one of them")
 {
     SpaceFixture f;
@@ -578,9 +612,9 @@ TEST_CASE("a group with stripes out of use stays, and the open stripe is left wh
     for (uint64_t block = 0; block < 5; ++block)
         REQUIRE(f.allocator.free_blocks(regions[0].block_address(block), 1, kTwo).ok());
     f.commit(kTwo, {2});
-    uint64_t stripe = 0;
+    Allocator::HoldWalk walk;
     std::vector<StripeRun> runs;
-    REQUIRE(f.allocator.hold_stripes(group.address, Allocator::Hold::kFreed, 1, 100, stripe, runs).ok());
+    REQUIRE(f.allocator.hold_stripes(group.address, Allocator::Hold::kFreed, 1, 100, walk, runs).ok());
     REQUIRE(runs.size() == 1);
     CHECK(runs[0].first == regions[0].first_stripe);
     CHECK(f.allocator.empty_groups(kAnything).empty());
@@ -588,8 +622,8 @@ TEST_CASE("a group with stripes out of use stays, and the open stripe is left wh
     CHECK(f.take(5, kThree)[0].first_stripe != regions[0].first_stripe);
     f.allocator.let_go(group.address, runs[0], Allocator::LetGo::kDiscarded);
     f.allocator.set_group_state(group.address, Allocator::GroupState::kClosed);
-    stripe = 0;
+    walk = {};
     runs.clear();
-    REQUIRE(f.allocator.hold_stripes(group.address, Allocator::Hold::kAll, 1, 100, stripe, runs).ok());
+    REQUIRE(f.allocator.hold_stripes(group.address, Allocator::Hold::kAll, 1, 100, walk, runs).ok());
     CHECK(runs.empty());
 }

@@ -333,32 +333,33 @@ void GroupSpace::set_freed(const StripeRun& stripes)
         freed_.insert(stripe);
 }
 
-uint64_t GroupSpace::hold_stripes(Allocator::Hold which, uint64_t shortest, uint64_t most, uint64_t& stripe,
-                                  std::vector<StripeRun>& out)
+uint64_t GroupSpace::hold_stripes(Allocator::Hold which, uint64_t shortest, uint64_t most,
+                                  Allocator::HoldWalk& walk, std::vector<StripeRun>& out)
 {
+    const bool only_freed = which == Allocator::Hold::kFreed;
+    const uint64_t last = std::min(walk.end, geometry_.stripe_count());
     uint64_t held = 0;
-    while (held < most && stripe != kNone) {
-        if (which == Allocator::Hold::kFreed)
-            stripe = freed_.find(stripe);
-        if (stripe >= geometry_.stripe_count()) {
-            stripe = kNone;
+    while (held < most && walk.stripe != kNone) {
+        if (only_freed)
+            walk.stripe = freed_.find(walk.stripe);
+        if (walk.stripe >= last) {
+            walk.stripe = kNone;
             break;
         }
-        const uint64_t first = stripe, end = first + free_stripes_.run_at(first, most - held);
-        const auto goes_on = [&] {
-            return stripe < end && (which == Allocator::Hold::kAll || freed_.find(stripe) == stripe);
-        };
-        do {
-            if (which == Allocator::Hold::kFreed)
-                freed_.erase(stripe);
-            ++stripe;
-        } while (goes_on());
-        const uint64_t count = std::min(stripe, end) - std::min(first, end);
-        if (count == 0 || count < shortest)
+        const uint64_t first = walk.stripe;
+        uint64_t end = first + free_stripes_.run_at(first, last - first);
+        for (uint64_t stripe = first; only_freed && stripe < end; ++stripe)
+            if (freed_.find(stripe) != stripe)
+                end = stripe;
+        if (end - first >= shortest)
+            walk.run_end = end;
+        // What is left of a run after a piece of it counts as that run.
+        const uint64_t count = first < walk.run_end ? std::min(end - first, most - held) : 0;
+        walk.stripe = count > 0 ? first + count : std::max(end, first + 1);
+        for (uint64_t stripe = first; stripe < walk.stripe && (only_freed || count > 0); ++stripe)
+            freed_.erase(stripe);
+        if (count == 0)
             continue;
-        for (uint64_t held_stripe = first; which == Allocator::Hold::kAll && held_stripe < first + count;
-             ++held_stripe)
-            freed_.erase(held_stripe);
         free_stripes_.set_used(first, count);
         out.push_back({first, count});
         held += count;

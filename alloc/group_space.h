@@ -57,7 +57,7 @@ public:
     void release(std::span<const BlockRange> ranges);
 
     // As Allocator::hold_stripes(). How many stripes there are in `out` more.
-    uint64_t hold_stripes(Allocator::Hold which, uint64_t shortest, uint64_t most, uint64_t& stripe,
+    uint64_t hold_stripes(Allocator::Hold which, uint64_t shortest, uint64_t most, Allocator::HoldWalk& walk,
                           std::vector<StripeRun>& out);
     void let_go(const StripeRun& stripes, Allocator::LetGo as);
     [[nodiscard]] bool has_freed() const { return freed_.find(0) != kNone; }

@@ -203,17 +203,17 @@ bool SpaceGroup::live_blocks(const BlockRange& within, uint64_t wanted, std::vec
     return true;
 }
 
-bool SpaceGroup::hold_stripes(Allocator::Hold which, uint64_t shortest, uint64_t most, uint64_t& stripe,
-                              std::vector<StripeRun>& out)
+bool SpaceGroup::hold_stripes(Allocator::Hold which, uint64_t shortest, uint64_t most,
+                              Allocator::HoldWalk& walk, std::vector<StripeRun>& out)
 {
     MutexLock lock(mutex_);
     if (load_state_ != LoadState::kLoaded)
         return false;
     if (retired_ || state_ != State::kOpen) {
-        stripe = SummaryBitmap::kNone;
+        walk.stripe = SummaryBitmap::kNone;
         return true;
     }
-    held_stripes_ += space_->hold_stripes(which, shortest, most, stripe, out);
+    held_stripes_ += space_->hold_stripes(which, shortest, most, walk, out);
     publish();
     return true;
 }

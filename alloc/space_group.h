@@ -100,7 +100,7 @@ public:
                       std::vector<std::vector<VolumeAddress>>& out);
 
     // As Allocator::hold_stripes(). False: the group is not loaded.
-    bool hold_stripes(Allocator::Hold which, uint64_t shortest, uint64_t most, uint64_t& stripe,
+    bool hold_stripes(Allocator::Hold which, uint64_t shortest, uint64_t most, Allocator::HoldWalk& walk,
                       std::vector<StripeRun>& out);
     void let_go(const StripeRun& stripes, Allocator::LetGo as);
     // A hint: stripes became free since it was loaded.

@@ -42,6 +42,15 @@ Status for_addresses(const ArrayGroup& group, const StripeRun& stripes, const Vi
     return {};
 }
 
+// `range` does not end before the group.
+Allocator::HoldWalk stripes_within(const ArrayGroup& group, const TrimRange& range)
+{
+    const uint64_t address = group.record.address.value;
+    const uint64_t stripe_bytes = group.geometry.stripe_data_bytes();
+    return {.stripe = divide_up(range.first - std::min(range.first, address), stripe_bytes),
+            .end = (range.end - address) / stripe_bytes};
+}
+
 // 0: there is none.
 uint64_t end_of_groups(const Store& store)
 {
@@ -200,8 +209,9 @@ bool Discards::gather(Walk& walk, Allocator::Hold which, const TrimRange& range)
         if (address < walk.group || address >= range.end ||
             address + group->record.data_bytes() <= range.first)
             continue;
-        walk = {address, address == walk.group ? walk.stripe : 0};
-        is_all = hold_in(*group, which, range, walk.stripe, batch);
+        if (address != walk.group || walk.stripes.stripe == 0)
+            walk = {address, stripes_within(*group, range)};
+        is_all = hold_in(*group, which, range, walk.stripes, batch);
         if (!is_all)
             break;
     }
@@ -233,7 +243,7 @@ bool Discards::gather(Walk& walk, Allocator::Hold which, const TrimRange& range)
 
 // False: there may be more, when the batch has gone its way.
 bool Discards::hold_in(const ArrayGroup& group, Allocator::Hold which, const TrimRange& range,
-                       uint64_t& stripe, Batch& batch)
+                       Allocator::HoldWalk& walk, Batch& batch)
 {
     const GroupRecord& record = group.record;
     const Geometry& geometry = group.geometry;
@@ -247,17 +257,17 @@ bool Discards::hold_in(const ArrayGroup& group, Allocator::Hold which, const Tri
             ? divide_up(std::max<uint64_t>(1, range.bytes_min), geometry.stripe_data_bytes())
             : divide_up(kFreedBytesMin, geometry.chunk_bytes) * geometry.sets;
     uint64_t& room = is_data ? batch.data_room : batch.node_room;
-    while (stripe != UINT64_MAX) {
+    while (walk.stripe != UINT64_MAX) {
         const uint64_t by_windows = batch.windows_left() * kChecksumWindowBytes / stripe_bytes;
         const uint64_t by_room = room / geometry.stripe_data_blocks();
         if (by_windows == 0 && !batch.held.empty())
             return false;
-        if (by_room < shortest)
+        if (by_room == 0)
             return batch.held.empty();
         std::vector<StripeRun> runs;
         if (!store_.allocator
                  .hold_stripes(record.address, which, shortest,
-                               std::min(std::max<uint64_t>(1, by_windows), by_room), stripe, runs)
+                               std::min(std::max<uint64_t>(1, by_windows), by_room), walk, runs)
                  .ok() ||
             !keep(group, runs, batch))
             return true;

@@ -21,7 +21,8 @@ namespace cowraid {
 
 struct Store;
 
-// What FITRIM asks for. Positions are volume addresses; slots of no block group count as behind them all.
+// What FITRIM asks for. Positions are volume addresses; of groups the stripes are meant that lie in the range
+// as a whole. Slots of no block group count as behind all groups: a range that reaches there has all slots.
 struct TrimRange {
     uint64_t first = 0;
     uint64_t end = UINT64_MAX;
@@ -78,7 +79,7 @@ private:
     // Where a walk over all groups goes on.
     struct Walk {
         uint64_t group = 0;  // address, or lower
-        uint64_t stripe = 0;  // in that group
+        Allocator::HoldWalk stripes;  // in that group
     };
     struct Trim {
         TrimRange range;
@@ -97,7 +98,7 @@ private:
     void go_on_with_trim();
     [[nodiscard]] bool gather(Walk& walk, Allocator::Hold which, const TrimRange& range);
     [[nodiscard]] bool hold_in(const ArrayGroup& group, Allocator::Hold which, const TrimRange& range,
-                               uint64_t& stripe, Batch& batch);
+                               Allocator::HoldWalk& walk, Batch& batch);
     [[nodiscard]] bool keep(const ArrayGroup& group, const std::vector<StripeRun>& runs, Batch& batch);
     [[nodiscard]] bool recorded_again(const HeldStripes& held) const;
     void let_go(std::vector<HeldStripes>& held);

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <thread>
 
+#include "fs/file_extents.h"
 #include "tests/filesystem/replace_steps.h"
 #include "tests/filesystem/scrub_steps.h"
 #include "tests/filesystem/volume_contents.h"
@@ -92,6 +93,14 @@ Contents every_other_file(Filesystem& fs, Prng& prng, uint64_t count, uint64_t b
         contents.erase("file" + std::to_string(index));
     }
     return contents;
+}
+
+VolumeAddress address_of(Filesystem& fs, const std::string& name, uint64_t offset)
+{
+    const Result<FileExtents> found = list_file_extents(fs, find_file(fs, name), offset / kBlockBytes, 1);
+    REQUIRE((found.ok() && !found->extents.empty()));
+    const ListedExtent& extent = found->extents.front();
+    return extent.physical + (offset - extent.offset);
 }
 
 void require_scrubbed(SimVolume& volume, const Contents& contents)
@@ -191,6 +200,81 @@ TEST_CASE("discard: a trim of a range leaves the rest, and short runs where it s
     const uint64_t slots = trim(fs, {.first = last.address.value + last.span_bytes()});
     CHECK(slots > 0);
     CHECK(trim(fs) > slots);
+    require_all_well(volume, contents);
+}
+
+TEST_CASE("discard: a trim of a part of a group leaves the rest of it")
+{
+    for (const VolumeShape& shape : {kRaid5, kMirrors, kPairs}) {
+        CAPTURE(find_profile(shape.data_profile)->name);
+        Prng prng(seed());
+        SimVolume volume(shape);
+        make_discarding(volume, DiscardMode::kOff);
+        Filesystem& fs = volume.fs();
+        Contents contents;
+        for (const char* const name : {"kept", "gone", "between", "other", "behind"}) {
+            contents[name] = random_content(prng, 2 * kMiB);
+            write_file(fs, name, contents[name]);
+            REQUIRE(fs.step(true).ok());
+        }
+        const VolumeAddress middle = address_of(fs, "gone", kMiB), other = address_of(fs, "other", kMiB);
+        for (const char* const name : {"gone", "other"}) {
+            REQUIRE(fs.names.unlink(kRoot, name).ok());
+            contents.erase(name);
+        }
+        commit_and_discard(fs, 4);
+        const Ref<const ArrayGroup> group = fs.volume->array().group_at(middle);
+        REQUIRE((group && group->has_data(other, 1)));
+        const Geometry& geometry = group->geometry;
+        const uint64_t bytes = geometry.stripe_data_bytes();
+        const uint64_t of_members =
+            uint64_t{geometry.copies} * bytes + uint64_t{geometry.parity} * geometry.chunk_bytes;
+        const uint64_t start = group->record.address.value;
+        const uint64_t stripe = start + (middle.value - start) / bytes * bytes;
+        CHECK(trim(fs, {.first = stripe, .end = stripe + bytes}) == of_members);
+        // Stripes that the range has in part are left.
+        CHECK(trim(fs, {.first = stripe + kBlockBytes, .end = stripe + 2 * bytes - 1}) == 0);
+        CHECK(trim(fs, {.first = stripe - 1, .end = stripe + 2 * bytes + 1}) == 2 * of_members);
+        CHECK(trim(fs, {.first = stripe, .end = stripe + 4 * bytes, .bytes_min = 5 * bytes}) == 0);
+        CHECK(trim(fs, {.first = start, .end = start + group->record.data_bytes()}) >
+              2 * of_members * (kMiB / bytes));
+        require_all_well(volume, contents);
+    }
+}
+
+TEST_CASE("discard: a trim takes long runs where little may be out of use at a time")
+{
+    Prng prng(seed());
+    SimVolume volume(kRaid5);
+    make_discarding(volume, DiscardMode::kOff);
+    Filesystem& fs = volume.fs();
+    Contents contents;
+    for (const char* const name : {"kept", "gone", "behind"}) {
+        contents[name] = random_content(prng, name == std::string("gone") ? 20 * kMiB : kMiB);
+        write_file(fs, name, contents[name]);
+        REQUIRE(fs.step(true).ok());
+    }
+    const VolumeAddress middle = address_of(fs, "gone", 10 * kMiB);
+    REQUIRE(fs.names.unlink(kRoot, "gone").ok());
+    contents.erase("gone");
+    commit_and_discard(fs, 4);
+    const Ref<const ArrayGroup> group = fs.volume->array().group_at(middle);
+    const uint64_t start = group->record.address.value;
+    const uint64_t all = trim(fs, {.first = start, .end = start + group->record.data_bytes()});
+    CHECK(all > 20 * kMiB);
+    const Result<Attributes> made = fs.names.make_node(kRoot, "fill", S_IFREG | 0644, 0, {});
+    REQUIRE(made.ok());
+    const uint64_t room = fs.store.ledger.data_available() * kBlockBytes;
+    REQUIRE(room > 13 * kMiB);
+    REQUIRE(fs.files.allocate_range(made->inode, 0, 0, room - 13 * kMiB).ok());
+    fs.names.forget(made->inode, 1);
+    REQUIRE(fs.step(true).ok());
+    // The first is a part of a batch, the others are longer than one.
+    for (const uint64_t shortest : {2 * kMiB, 7 * kMiB, 12 * kMiB}) {
+        CAPTURE(shortest);
+        CHECK(trim(fs, {.first = start, .end = start + group->record.data_bytes(), .bytes_min = shortest}) >
+              all * 9 / 10);
+    }
     require_all_well(volume, contents);
 }
 
