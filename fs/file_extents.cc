@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "fs/file_extents.h"
 
+#include <algorithm>
+
 #include "fs/files/extents.h"
 
 namespace cowraid {
@@ -22,8 +24,9 @@ std::vector<MemberPart> places_of(const Array& array, VolumeAddress address)
     return places;
 }
 
-// The extent in pieces that each lie together.
-Status add_extent(Filesystem& filesystem, const View& view, const FileExtent& extent, FileExtents& out)
+// The extent in pieces that each lie together, until there are `most` in all.
+Status add_extent(Filesystem& filesystem, const View& view, const FileExtent& extent, size_t most,
+                  FileExtents& out)
 {
     const uint64_t offset = extent.file_block * kBlockBytes;
     const uint64_t bytes = uint64_t{extent.block_count} * kBlockBytes;
@@ -43,7 +46,9 @@ Status add_extent(Filesystem& filesystem, const View& view, const FileExtent& ex
     std::vector<RemappedRun> runs;
     const uint64_t neighbours = extent.compressed() ? 1 : extent.block_count;
     CW_TRY(filesystem.store.remap.resolve(view, extent.address, neighbours, runs));
-    for (const RemappedRun& run : runs)
+    for (const RemappedRun& run : runs) {
+        if (out.extents.size() >= most)
+            break;
         out.extents.push_back({.offset = offset + (run.logical.value - extent.address.value),
                                .bytes = extent.compressed() ? bytes : run.block_count * kBlockBytes,
                                .stored_bytes = extent.compressed()
@@ -53,6 +58,7 @@ Status add_extent(Filesystem& filesystem, const View& view, const FileExtent& ex
                                .logical = run.logical,
                                .physical = run.physical,
                                .places = places_of(filesystem.volume->array(), run.physical)});
+    }
     return {};
 }
 
@@ -79,10 +85,14 @@ Result<FileExtents> list_file_extents(Filesystem& filesystem, InodeNumber number
         CW_TRY(find_extents(filesystem.store.items, view, number, from_block, kMaxFileBlocks - from_block,
                             extents, most));
     }
-    for (const FileExtent& extent : extents)
-        CW_TRY(add_extent(filesystem, view, extent, out));
-    if (extents.size() >= most)
-        out.next_block = extents.back().end();
+    for (const FileExtent& extent : extents) {
+        if (out.extents.size() >= most)
+            break;
+        const uint64_t before = from_block - std::min(from_block, extent.file_block);
+        CW_TRY(add_extent(filesystem, view, extent.slice(before, extent.block_count - before), most, out));
+    }
+    if (out.extents.size() >= most)
+        out.next_block = (out.extents.back().offset + out.extents.back().bytes) / kBlockBytes;
     return out;
 }
 

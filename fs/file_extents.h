@@ -26,8 +26,9 @@ struct FileExtents {
     uint64_t next_block = 0;  // where the next answer begins; 0: there is no more
 };
 
-// From a block of the file on, as many as `most` extents have. Data in memory is not among them. kStale,
-// kIsDirectory, kInvalid: it is no regular file; kIo: trees cannot be read. Thread-safe.
+// From a block of the file on, at most `most` of them. Where blocks were moved one extent of the file may
+// make many. Data in memory is not among them. kStale, kIsDirectory, kInvalid: it is no regular file; kIo:
+// trees cannot be read. Thread-safe.
 Result<FileExtents> list_file_extents(Filesystem& filesystem, InodeNumber inode, uint64_t from_block,
                                       size_t most);
 

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "fs/commit/committer.h"
+#include "fs/file_extents.h"
 #include "fs/files/extents.h"
 #include "fs/names/inode_use.h"
 #include "fs/names/names.h"
@@ -203,6 +204,46 @@ TEST_CASE("clean: moved blocks are read, overwritten, cut and freed like others"
         expect_after_remount(volume, tree_text(volume.fs()));
         REQUIRE(volume.unmount().ok());
     }
+}
+
+TEST_CASE("clean: a page of extents has no more lines than it may, also of blocks that were moved")
+{
+    Prng prng(seed());
+    SimVolume volume(kRaid5);
+    start(volume, prng);
+    Filesystem& fs = volume.fs();
+    REQUIRE(clean(fs, 2));
+    uint64_t moved = 0, extents_in_pieces = 0;
+    for (uint64_t number = 0; number < 100; number += 4) {
+        const InodeNumber file = find(fs, name_of(number));
+        const Result<FileExtents> whole = list_file_extents(fs, file, 0, 100'000);
+        REQUIRE(whole.ok());
+        CHECK(whole->next_block == 0);
+        std::vector<ListedExtent> listed;
+        for (uint64_t next = 0; next != 0 || listed.empty();) {
+            const Result<FileExtents> page = list_file_extents(fs, file, next, 3);
+            REQUIRE(page.ok());
+            REQUIRE(page->extents.size() <= 3);
+            listed.insert(listed.end(), page->extents.begin(), page->extents.end());
+            next = page->next_block;
+        }
+        REQUIRE(listed.size() == whole->extents.size());
+        std::vector<std::byte> read(kBlockBytes), stored(kBlockBytes);
+        for (size_t line = 0; line < listed.size(); ++line) {
+            const ListedExtent &one = listed[line], &same = whole->extents[line];
+            REQUIRE((one.offset == same.offset && one.bytes == same.bytes &&
+                     one.stored_bytes == same.stored_bytes && one.logical == same.logical &&
+                     one.physical == same.physical));
+            moved += one.logical != one.physical ? 1 : 0;
+            extents_in_pieces += line > 0 && listed[line - 1].logical + listed[line - 1].bytes == one.logical;
+            REQUIRE(one.places.size() == 1);
+            REQUIRE(*fs.files.read(file, one.offset, read) == kBlockBytes);
+            volume.member(one.places[0].member.value - 1).peek(one.places[0].offset.value, stored);
+            REQUIRE(read == stored);
+        }
+    }
+    CHECK(moved > 0);
+    CHECK(extents_in_pieces > 0);
 }
 
 TEST_CASE("clean: the next mount goes on, after an unmount and after a crash at any step")

@@ -210,13 +210,13 @@ Status VolumeControl::layout(ControlRequest& request, ControlAnswer& answer, std
 
 Status VolumeControl::extents(ControlRequest& request, ControlAnswer& answer, std::string& why)
 {
-    constexpr size_t kExtentsAtOnce = 4096;
+    constexpr size_t kLinesAtOnce = 4096;
     const InodeNumber inode{json_get_integer(request.body.get(), "inode")};
     const uint64_t from = json_get_integer(request.body.get(), "from_block");
     // What is in memory has no place yet.
     if (from == 0 && filesystem_.store.service.writing())
         CW_TRY(filesystem_.committer.sync());
-    const auto extents = list_file_extents(filesystem_, inode, from, kExtentsAtOnce);
+    const auto extents = list_file_extents(filesystem_, inode, from, kLinesAtOnce);
     if (!extents.ok()) {
         why = std::string("the extents of this file cannot be had: ") + err_text(extents.err());
         return extents.status();
