@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Input: which structure, two numbers of its key, then the payload of the item.
+#include <tuple>
+
 #include "alloc/recorded_space.h"
 #include "format/acl_codec.h"
+#include "format/damage_codec.h"
 #include "format/to_text.h"
+#include "format/tree_codec.h"
 #include "format/window_codec.h"
 #include "fs/files/extents.h"
 #include "fs/files/inode.h"
@@ -118,6 +122,55 @@ void check_space(VolumeAddress group_address, uint64_t first_stripe, Bytes paylo
         CW_ASSERT(space.usage().used_blocks == window->used_count);
 }
 
+BlockRef fields_of(const BlockRef& root)
+{
+    return root;
+}
+
+auto fields_of(const DamageRecord& damage)
+{
+    return std::tuple(damage.found_seconds, damage.block_count);
+}
+
+auto fields_of(const VolumeCounters& counters)
+{
+    return std::tuple(counters.next_inode, counters.inode_count, counters.reserved_blocks,
+                      counters.compressed_file_blocks, counters.compressed_blocks,
+                      counters.compression_counted);
+}
+
+auto fields_of(const GroupUsage& usage)
+{
+    return std::tuple(usage.group_address, usage.used_blocks, usage.free_rows, usage.free_stripes);
+}
+
+// What was decoded encodes to what decodes to the same.
+template <typename Decode, typename Encode>
+void check_coded(Bytes payload, const Decode& decode, const Encode& encode)
+{
+    const auto decoded = decode(payload);
+    if (!decoded.ok())
+        return;
+    const auto again = decode(encode(*decoded));
+    CW_ASSERT(again.ok() && fields_of(*again) == fields_of(*decoded));
+}
+
+void check_damage(Bytes payload)
+{
+    const Result<DamageRecord> damage = decode_damage(payload);
+    if (damage.ok())
+        CW_ASSERT(damage->block_count > 0 && damage->block_count <= kMaxVolumeAddress / kBlockBytes);
+    check_coded(payload, decode_damage, encode_damage);
+}
+
+void check_group_usage(VolumeAddress group, Bytes payload)
+{
+    const auto decode = [group](Bytes bytes) {
+        return decode_group_usage(group, bytes);
+    };
+    check_coded(payload, decode, encode_group_usage);
+}
+
 template <typename... Disk> void print_fitting(Bytes payload)
 {
     const auto print = [payload](auto disk) {
@@ -163,6 +216,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
         break;
     case Structure::kSpace:
         check_space({object}, offset, payload);
+        break;
+    case Structure::kDamage:
+        check_damage(payload);
+        break;
+    case Structure::kTreeRoot:
+        check_coded(payload, decode_tree_root, encode_tree_root);
+        break;
+    case Structure::kVolume:
+        check_coded(payload, decode_volume_counters, encode_volume_counters);
+        break;
+    case Structure::kGroupSummary:
+        check_group_usage({offset}, payload);
         break;
     default:
         print_fitting<DiskNodeHeader, DiskLeafItem, DiskChildItem, DiskTreeRoot, DiskVolume, DiskInode,

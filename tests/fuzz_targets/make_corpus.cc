@@ -7,9 +7,11 @@
 
 #include "base/zstd_frame.h"
 #include "btree/node_image.h"
+#include "format/damage_codec.h"
 #include "format/fsync_codec.h"
 #include "format/fsync_record.h"
 #include "format/intent_codec.h"
+#include "format/tree_codec.h"
 #include "format/window_codec.h"
 #include "fs/files/extents.h"
 #include "fs/files/inode.h"
@@ -232,6 +234,17 @@ void make_items(const std::string& folder)
     save(Structure::kPrinted, 0, 0, sample_inode());
     save(Structure::kExtent, 300, 70, encode_extent(sample_frame()));
     save(Structure::kExtent, 300, 6, encode_extent(sample_inline()));
+    save(Structure::kDamage, 0, 64 * kMiB, encode_damage({1'700'000'000, 3}));
+    save(Structure::kTreeRoot, kChecksumTree, 0,
+         encode_tree_root({.address = {64 * kMiB}, .generation = {4}, .checksums = {5, 6}}));
+    save(Structure::kVolume, 0, 0,
+         encode_volume_counters({.next_inode = 300,
+                                 .inode_count = 9,
+                                 .reserved_blocks = 5,
+                                 .compressed_file_blocks = 8,
+                                 .compressed_blocks = 2,
+                                 .compression_counted = true}));
+    save(Structure::kGroupSummary, 0, kMiB, encode_group_usage({{kMiB}, 12, 30, 7}));
 }
 
 void add_block(Seed& seed, uint8_t place, uint8_t fit, Bytes block)

@@ -115,6 +115,10 @@ enum class Structure : uint8_t {
     kSpace,
     kPrinted,
     kAcl,
+    kDamage,
+    kTreeRoot,
+    kVolume,
+    kGroupSummary,
     kCount,
 };
 
