@@ -2,10 +2,14 @@
 // Operations of a Runner that change names and descriptors, and those that must change nothing.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "tests/fileops/runner.h"
@@ -69,6 +73,22 @@ void Runner::unmap()
     OpenFile& file = any_file();
     note(file, "", 0, 0);
     file.unmap();
+}
+
+// How the file is stored from now on. An empty value takes the property away. Other filesystems have none.
+void Runner::set_compression()
+{
+    constexpr const char* kName = "btrfs.compression";
+    constexpr std::string_view kValues[]{"zstd", "zstd", "none", ""};
+    OpenFile& file = any_file();
+    const std::string_view value = kValues[random_.below(std::size(kValues))];
+    note(file, value.data(), 0, 0);
+    const int fd = file.descriptor(Way::kBuffered, random_);
+    const bool removes = value.empty() && random_.chance(1, 2);
+    const int result =
+        removes ? fremovexattr(fd, kName) : fsetxattr(fd, kName, value.data(), value.size(), 0);
+    if (result != 0 && !(removes && errno == ENODATA) && errno != EOPNOTSUPP)
+        history_.refused("set btrfs.compression", result);
 }
 
 void Runner::sync_file()

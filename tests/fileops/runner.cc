@@ -40,6 +40,7 @@ const Runner::Operation Runner::kOperations[]{
     {"close nameless", 8, &Runner::close_nameless, false},
     {"reopen", 40, &Runner::reopen, false},
     {"unmap", 20, &Runner::unmap, false},
+    {"set compression", 10, &Runner::set_compression, false},
     {"sync", 8, &Runner::sync_file, false},
     {"drop pages", 20, &Runner::drop_pages, false},
     {"drop caches", 1, &Runner::drop_caches, false},

@@ -82,6 +82,7 @@ private:
     void reopen();
     void unmap();
     // What must change nothing.
+    void set_compression();
     void sync_file();
     void drop_pages();
     void drop_caches();

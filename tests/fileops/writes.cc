@@ -147,7 +147,8 @@ void Runner::allocate()
     if (fallocate(file.descriptor(Way::kBuffered, random_), keeps_size ? FALLOC_FL_KEEP_SIZE : 0,
                   file_offset(range.offset), file_offset(range.count)) != 0)
         history_.refused("fallocate", -1);
-    if (!forgets() && !keeps_size && range.offset + range.count > file.model.size())
+    // Those that change nothing cannot be forgotten.
+    if (!keeps_size && range.offset + range.count > file.model.size() && !forgets())
         file.model.resize(range.offset + range.count);
 }
 
