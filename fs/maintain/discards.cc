@@ -16,7 +16,7 @@ namespace cowraid {
 
 namespace {
 
-// What a device discards at a time: who wants to write there waits for it.
+// What the devices discard at a time, one after the other: who wants to write there waits for it.
 constexpr uint64_t kPartBytes = 128 * kMiB;
 // How often stripes that came free are looked for.
 constexpr uint64_t kWalkPauseMs = 10'000;
@@ -119,8 +119,9 @@ bool Discards::hand_on()
                 stay.push_back(held);
                 continue;
             }
-            const uint64_t chunk_bytes = store_.volume.array().group_at(held.group)->geometry.chunk_bytes;
-            const uint64_t most = std::max<uint64_t>(1, kPartBytes / chunk_bytes);
+            const Geometry& geometry = store_.volume.array().group_at(held.group)->geometry;
+            const uint64_t most =
+                std::max<uint64_t>(1, kPartBytes / geometry.columns() / geometry.chunk_bytes);
             for (uint64_t done = 0; done < held.stripes.count; done += most)
                 parts.push_back(
                     {held.group, {held.stripes.first + done, std::min(most, held.stripes.count - done)}});
