@@ -2,7 +2,9 @@
 """cowraid metrics: what Prometheus reads is what cowraid status says."""
 
 import json
+import os
 import re
+import signal
 
 from conftest import random_content, run, tool
 
@@ -49,3 +51,23 @@ def test_metrics_are_what_status_says(make_volume):
         assert values["cowraid_member_allocated_bytes", label] == member["used_bytes"]
     assert sum(name == "cowraid_member_errors_total" for name, _ in values) == 3 * 8
     assert any('label="num\\"bers"' in labels for name, labels in values if name == "cowraid_volume_info")
+
+
+def test_a_volume_that_does_not_answer_hides_no_other(make_volume):
+    here, other = (make_volume(data="raid1", metadata="raid1", member_count=2, member_mib=64, loops=False)
+                   for _ in range(2))
+    for volume in (here, other):
+        volume.make()
+        volume.mount()
+    uuid, daemon = here.uuid(), other.daemon()
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        lines = tool("cowraid", "metrics").stdout.splitlines()
+        listed = json.loads(tool("cowraid", "metrics", "--json").stdout)
+        assert tool("cowraid", "metrics", other.mount_point, check=False).returncode == 1
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    assert f'cowraid_up{{volume="",pid="{daemon}"}} 0' in lines
+    assert f'cowraid_up{{volume="{uuid}"}} 1' in lines and f'cowraid_healthy{{volume="{uuid}"}} 1' in lines
+    assert uuid in [volume["uuid"] for volume in listed["volumes"]]
+    assert {"uuid": "", "pid": daemon} in listed["unanswered"]

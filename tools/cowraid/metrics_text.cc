@@ -32,7 +32,7 @@ enum class MetricType : uint8_t { kGauge, kCounter };
 class MetricList {
 public:
     // The volume that samples are added of.
-    void set_volume(const Uuid& uuid) { volume_ = uuid_text(uuid); }
+    void set_volume(const std::string& uuid) { volume_ = uuid; }
     void add(const char* name, MetricType type, const char* help, uint64_t value, const Labels& labels = {});
     // One sample of each word, 1 for the one that is.
     void add_state(const char* name, const char* help, std::string_view state,
@@ -266,11 +266,20 @@ void add_balance(MetricList& list, const BalanceStatus& status)
 
 }  // namespace
 
-std::string metrics_text(const std::vector<VolumeStatus>& volumes)
+std::string metrics_text(const std::vector<VolumeStatus>& volumes,
+                         const std::vector<UnansweredVolume>& unanswered)
 {
     MetricList list;
+    constexpr const char* kUp = "cowraid_up";
+    constexpr const char* kUpHelp =
+        "1 when the daemon said how its volume is; else nothing else is there of it.";
+    for (const UnansweredVolume& volume : unanswered) {
+        list.set_volume(volume.uuid);
+        list.add(kUp, kGauge, kUpHelp, 0, {{"pid", std::to_string(volume.pid)}});
+    }
     for (const VolumeStatus& status : volumes) {
-        list.set_volume(status.report.info.uuid);
+        list.set_volume(uuid_text(status.report.info.uuid));
+        list.add(kUp, kGauge, kUpHelp, 1);
         add_volume(list, status);
         add_members(list, status);
         add_spares(list, status.report.info);

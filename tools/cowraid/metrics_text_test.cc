@@ -58,6 +58,12 @@ TEST_CASE("metrics of two volumes")
     CHECK(has(text, "cowraid_member_errors_total" + first + ",member=\"1\",kind=\"corruption_errs\"} 5"));
     CHECK(has(text, "cowraid_space_used_bytes" + first + ",content=\"data\",profile=\"raid5\"} 4"));
     CHECK(has(text, "cowraid_scrub_finished_timestamp_seconds" + first + "} 200"));
+    CHECK(has(text, "cowraid_up" + first + "} 1\ncowraid_up" + second + "} 1"));
+
+    const std::string other = metrics_text({counted_status(1)}, {{"", 77}, {"uuid", 0}});
+    CHECK(has(other,
+              "cowraid_up{volume=\"\",pid=\"77\"} 0\ncowraid_up{volume=\"uuid\",pid=\"0\"} 0\ncowraid_up" +
+                  first + "} 1"));
     CHECK(has(text, "cowraid_scrub_repaired_blocks" + second + "} 3"));
     CHECK(has(text, "cowraid_rebuild_state" + second + ",state=\"none\"} 1"));
     CHECK(has(text, "cowraid_spare_info" + first + ",spare=\"5\",device=\"/dev/s\"} 1"));

@@ -69,7 +69,8 @@ Result<ControlClient> connect_mounted(const CommandOptions& options, std::string
     return connect_target(target, why);
 }
 
-Result<std::vector<Uuid>> chosen_volumes(const CommandOptions& options, std::string& why)
+Result<std::vector<Uuid>> chosen_volumes(const CommandOptions& options, std::string& why,
+                                         std::vector<int>* unanswered)
 {
     std::vector<Uuid> volumes;
     for (const std::string& operand : options.operands) {
@@ -82,8 +83,11 @@ Result<std::vector<Uuid>> chosen_volumes(const CommandOptions& options, std::str
     std::vector<int> silent;
     for (const MountedVolume& mounted : list_mounted_volumes(&silent))
         volumes.push_back(mounted.uuid);
-    if (silent.empty())
+    if (silent.empty() || unanswered != nullptr) {
+        if (unanswered != nullptr)
+            *unanswered = std::move(silent);
         return volumes;
+    }
     why = kSilentDaemons;
     return Err::kBusy;
 }

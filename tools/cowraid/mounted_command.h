@@ -27,8 +27,10 @@ bool one_volume(const CommandOptions& options);
 Result<VolumeTarget> target_of(const std::vector<std::string>& operands, std::string& why);
 Result<ControlClient> connect_mounted(const CommandOptions& options, std::string& why);
 
-// Those that are named, each of which must be mounted, or all that are.
-Result<std::vector<Uuid>> chosen_volumes(const CommandOptions& options, std::string& why);
+// Those that are named, each of which must be mounted, or all that are. kBusy where a daemon does not answer,
+// unless `unanswered` is to have its process id, or 0.
+Result<std::vector<Uuid>> chosen_volumes(const CommandOptions& options, std::string& why,
+                                         std::vector<int>* unanswered = nullptr);
 // How a mounted volume is. `answer` is the same as JSON, with "health" and "problem".
 Result<VolumeStatus> ask_volume_status(const Uuid& uuid, Json& answer, std::string& why);
 
