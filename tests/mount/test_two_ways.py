@@ -103,6 +103,8 @@ def test_a_copy_of_a_member_in_service_is_known(make_volume):
         (volume.mount_point / "more").write_bytes(random_content(1 << 20))
         run("sync", "-f", volume.mount_point)
         assert "to overwrite it use -f" in refused("cowraid", "device", "add", loop, volume.mount_point)
+        assert "are the same device; name each once" in refused("cowraid", "device", "add", "-f", loop, loop,
+                                                                volume.mount_point)
         tool("cowraid", "device", "add", "-f", loop, volume.mount_point)
         volume.unmount()
     finally:

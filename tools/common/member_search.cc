@@ -176,7 +176,8 @@ Result<UniqueFd> open_exclusively(const std::string& path, OpenOptions options, 
     const auto signature = probe_signature(fd->get());
     if (signature.ok() && *signature == kMemberSignature)
         return fd;
-    why = path + " is mounted as " + (signature.ok() ? *signature : "something else") + "; unmount it first";
+    const bool is_known = signature.ok() && !signature->empty();
+    why = path + " is mounted as " + (is_known ? *signature : "something else") + "; unmount it first";
     return Err::kBusy;
 }
 

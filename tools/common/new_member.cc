@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/text.h"
@@ -31,6 +32,21 @@ Result<uint64_t> size_of(int fd, const struct stat& info)
 }
 
 }  // namespace
+
+Status check_named_once(const std::vector<std::string>& paths, std::string& why)
+{
+    std::map<MemberIdentity, std::string> seen;
+    for (const std::string& path : paths) {
+        const auto identity = identify_member(path);
+        if (!identity.ok())
+            continue;  // opening it says more
+        if (const auto [twin, first] = seen.emplace(*identity, path); !first) {
+            why = path + " and " + twin->second + " are the same device; name each once";
+            return Err::kInvalid;
+        }
+    }
+    return {};
+}
 
 Result<NewMember> open_new_member(const std::string& path, bool force, std::string& why)
 {

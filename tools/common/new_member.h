@@ -4,6 +4,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "base/unique_fd.h"
@@ -19,6 +20,9 @@ struct NewMember {
     // An image file that not only its owner may read (write).
     bool others_read = false, others_write = false;
 };
+
+// kInvalid with `why` when two are the same device.
+Status check_named_once(const std::vector<std::string>& paths, std::string& why);
 
 // Opens it exclusively and refuses what is in use, too small or too large for a member or, unless `force`,
 // not empty. Changes nothing. `why` names the device and the next step.

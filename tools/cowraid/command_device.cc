@@ -316,6 +316,7 @@ Result<std::vector<NewMember>> check_devices(ControlClient& client, const Device
                                              const std::vector<std::string>& paths, Json& answer,
                                              std::string& why)
 {
+    CW_TRY(check_named_once(paths, why));
     std::vector<NewMember> devices;
     for (const std::string& path : paths) {
         const Json request = json_make_object();

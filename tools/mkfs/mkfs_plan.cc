@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cctype>
-#include <map>
 
 #include "base/text.h"
 #include "device/open_member.h"
 #include "device/scan.h"
 #include "format/profile.h"
+#include "tools/common/new_member.h"
 #include "tools/common/report_error.h"
 
 namespace cowraid {
@@ -94,19 +94,6 @@ Status set_compression(const MkfsArguments& arguments, MakeOptions& options, std
         return invalid(why, "compression '" + value +
                                 "': a level is the mount's (-o compress=zstd:LEVEL); give zstd");
     return invalid(why, "compression '" + value + "': give zstd or none");
-}
-
-Status check_named_once(const std::vector<std::string>& paths, std::string& why)
-{
-    std::map<MemberIdentity, std::string> seen;
-    for (const std::string& path : paths) {
-        const auto identity = identify_member(path);
-        if (!identity.ok())
-            continue;  // opening it says more
-        if (const auto [twin, first] = seen.emplace(*identity, path); !first)
-            return invalid(why, path + " and " + twin->second + " are the same device; name each once");
-    }
-    return {};
 }
 
 }  // namespace

@@ -228,7 +228,7 @@ constexpr Rule kRules[] = {
      .help = "change a mounted volume: `ro`, `rw`, flags, access times, `commit`, `compress`, `clean`, "
              "`discard`, `background_share`, `error_budget`, `read_deadline`, `slow_io`, and the options of "
              "writes into "
-             "rows in use; it warns of others that differ, except `device` and "
+             "rows in use, but `join_above`; it warns of others that differ, except `device` and "
              "`missing_dev_timeout`, which are for a mount"},
     {.name = "relatime",
      .action = Action::kAccessTime,
