@@ -17,22 +17,6 @@ namespace {
 // A copy that cannot be read although the scan found it: the next scan goes without it.
 constexpr int kScans = 3;
 
-// The records that count, whole. Nothing is applied before all have been read.
-Status read_records(Store& store, FsyncScan& scan, std::vector<FsyncContent>& contents)
-{
-    contents.clear();
-    for (const FsyncScan::Batch& batch : scan.batches()) {
-        CW_ASSIGN(FsyncContent content, scan.read(batch));
-        contents.push_back(std::move(content));
-    }
-    const size_t left_out = scan.left_out().size();
-    if (left_out > 0)
-        CW_LOG_WARNING(
-            "fsync log: %zu batches behind commit %llu are left out: something before them is lost", left_out,
-            static_cast<unsigned long long>(store.volume.superblock().tree_commits));
-    return {};
-}
-
 DirtyExtent copy_of(const LoggedBlocks& blocks)
 {
     DirtyExtent extent{make_ref<SharedBuffer>(blocks.block_count * kBlockBytes), 0,
@@ -41,11 +25,12 @@ DirtyExtent copy_of(const LoggedBlocks& blocks)
     return extent;
 }
 
-// What the records say.
-Result<uint64_t> add_records(const std::vector<FsyncContent>& contents, ReplayedState& state)
+// What the records that count say, one batch in memory at a time. Returns how many there are.
+Result<uint64_t> read_records(Store& store, FsyncScan& scan, ReplayedState& state)
 {
     uint64_t count = 0;
-    for (const FsyncContent& content : contents)
+    for (const FsyncScan::Batch& batch : scan.batches()) {
+        CW_ASSIGN(const FsyncContent content, scan.read(batch));
         for (const std::span<const std::byte> bytes : content.records) {
             const Result<FsyncRecord> record = decode_fsync_record(bytes);
             if (!record.ok())
@@ -53,6 +38,12 @@ Result<uint64_t> add_records(const std::vector<FsyncContent>& contents, Replayed
             state.add(*record);
             ++count;
         }
+    }
+    const size_t left_out = scan.left_out().size();
+    if (left_out > 0)
+        CW_LOG_WARNING(
+            "fsync log: %zu batches behind commit %llu are left out: something before them is lost", left_out,
+            static_cast<unsigned long long>(store.volume.superblock().tree_commits));
     return count;
 }
 
@@ -64,10 +55,8 @@ Status replay_scan(Committer& committer, FsyncScan& scan, bool& refused)
     const TransactionId open = committer.store.timeline.open()->id;
     if (committer.store.commit_number(open) < scan.commit_at_least())
         committer.store.number_commits_from(scan.commit_at_least());
-    std::vector<FsyncContent> contents;
-    CW_TRY(read_records(committer.store, scan, contents));
-    ReplayedState state(committer);
-    CW_ASSIGN(const uint64_t count, add_records(contents, state));
+    ReplayedState state(committer);  // nothing is applied before all have been read
+    CW_ASSIGN(const uint64_t count, read_records(committer.store, scan, state));
     if (count == 0)
         return {};
     CW_TRY(state.validate());

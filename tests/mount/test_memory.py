@@ -3,6 +3,7 @@
 
 import contextlib
 import hashlib
+import json
 import mmap
 import os
 import subprocess
@@ -156,6 +157,23 @@ while time.monotonic() < end:
 os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 assert os.pread(file, len(content), 0) == content[:os.fstat(file).st_size]
 """
+
+
+def test_a_replay_reads_one_record_after_the_other(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=65 << 10)
+    volume.make()
+    volume.mount(options="commit=300")
+    piece = random_content(256 << 10)
+    fd = os.open(volume.mount_point / "log", os.O_RDWR | os.O_CREAT | os.O_SYNC)
+    for number in range(800):
+        os.pwrite(fd, piece[number:] + piece[:number], 0)
+    os.close(fd)
+    volume.kill()
+    volume.mount(options="mem=128M")
+    shown = json.loads(tool("cowraid", "filesystem", "show", "--json", volume.mount_point).stdout)["volumes"][0]
+    assert shown["statistics"]["replayed_records"] >= 700
+    assert peak_mib(volume.daemon()) < 128
+    assert (volume.mount_point / "log").read_bytes() == piece[799:] + piece[:799]
 
 
 def test_random_writers_stay_within_it(make_volume):

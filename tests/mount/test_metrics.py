@@ -59,7 +59,8 @@ def test_a_volume_that_does_not_answer_hides_no_other(make_volume):
     for volume in (here, other):
         volume.make()
         volume.mount()
-    uuid, daemon = here.uuid(), other.daemon()
+    uuid = json.loads(tool("cowraid", "status", "--json", here.mount_point).stdout)["volumes"][0]["uuid"]
+    daemon = other.daemon()
     os.kill(daemon, signal.SIGSTOP)
     try:
         lines = tool("cowraid", "metrics").stdout.splitlines()

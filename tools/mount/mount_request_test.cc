@@ -4,8 +4,8 @@
 #include <doctest/doctest.h>
 #include <sys/mount.h>
 
-#include "base/math.h"
 #include "base/out_of_memory.h"
+#include "base/units.h"
 #include "control/mount_table.h"
 #include "tools/mount/effective_options.h"
 
