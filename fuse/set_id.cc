@@ -15,7 +15,6 @@ namespace cowraid {
 
 namespace {
 
-constexpr uint32_t kOpenClears = 1 << 0;  // in open_flags
 constexpr uint32_t kWriteClears = 1 << 2;  // in write_flags
 constexpr uint32_t kSetattrClears = 1 << 11;  // in valid
 constexpr unsigned kCapFsetid = 4;
@@ -23,8 +22,6 @@ constexpr unsigned kCapFsetid = 4;
 // Offsets in the bodies of requests; older <linux/fuse.h> has other names for some of these fields.
 constexpr size_t kWriteFlagsAt = 20;
 constexpr size_t kSetattrValidAt = 0;
-constexpr size_t kOpenFlagsAt = 4;
-constexpr size_t kCreateFlagsAt = 12;
 
 thread_local bool clears_set_id = false;
 
@@ -81,10 +78,6 @@ void note_set_id_request(std::span<const std::byte> request)
         clears_set_id = has_flag(body, kWriteFlagsAt, kWriteClears);
     else if (header.opcode == FUSE_SETATTR)
         clears_set_id = has_flag(body, kSetattrValidAt, kSetattrClears);
-    else if (header.opcode == FUSE_OPEN)
-        clears_set_id = has_flag(body, kOpenFlagsAt, kOpenClears);
-    else if (header.opcode == FUSE_CREATE)
-        clears_set_id = has_flag(body, kCreateFlagsAt, kOpenClears);
 }
 
 bool request_clears_set_id()
@@ -121,12 +114,21 @@ Caller changing_caller(fuse_req_t request, InodeNumber inode, SetIdRule rule)
     if (!now.ok() || !S_ISREG(now->mode) || (now->mode & (S_ISUID | S_ISGID)) == 0)
         return caller;
     const fuse_ctx& context = *fuse_req_ctx(request);
-    const CallerRights rights = rule == SetIdRule::kAsRequestedAsync
-                                    ? CallerRights{.has_fsetid = false, .groups = {context.gid}}
-                                    : rights_of(context);
+    CallerRights rights{.has_fsetid = false, .groups = {context.gid}};
+    if (rule == SetIdRule::kAsRequestedAsyncInGroup)
+        rights.groups.push_back(now->gid);
+    else if (rule != SetIdRule::kAsRequestedAsync)
+        rights = rights_of(context);
     if (rule != SetIdRule::kUnlessCapable || !rights.has_fsetid)
         caller.cleared_mode_bits = set_id_bits_cleared(now->mode, now->gid, rights);
     return caller;
+}
+
+bool keeps_set_gid(fuse_req_t request, InodeNumber inode)
+{
+    const auto now = frontend_of(request).filesystem->names.get_attributes(inode);
+    return now.ok() && (now->mode & (S_ISGID | S_IXGRP)) == S_ISGID &&
+           may_set_group_id(rights_of(*fuse_req_ctx(request)), now->gid);
 }
 
 Caller acl_caller(fuse_req_t request, InodeNumber inode)
