@@ -195,7 +195,8 @@ fuse_entry_param entry_of(const Frontend& frontend, const Attributes& attributes
 {
     fuse_entry_param out{};
     out.ino = node_of(frontend, attributes.inode);
-    out.generation = attributes.generation;
+    // The root's is 0: that is what the kernel gives it, and another one means another file to it.
+    out.generation = attributes.inode == frontend.root ? 0 : attributes.generation;
     out.attr = stat_of(attributes);
     out.attr_timeout = attribute_seconds(attributes);
     out.entry_timeout = kCacheSeconds;

@@ -21,6 +21,7 @@
 #include "fuse/busy_poll.h"
 #include "fuse/invalidator.h"
 #include "fuse/long_requests.h"
+#include "fuse/open_modes.h"
 #include "fuse/page_cache_map.h"
 #include "fuse/page_dropper.h"
 #include "fuse/serving_threads.h"
@@ -78,8 +79,11 @@ struct Frontend {
     // because the kernel stops waiting when the last one is closed. Written once, by the thread that ends the
     // session.
     UniqueFd unmounting;
-    // Direct writes come with pages written back and dropped before them; since Linux 6.6.
+    // Direct writes come with pages written back and dropped before them; since Linux 6.6. Without that every
+    // open goes through the page cache: those that only write, too, and for O_DIRECT, which the kernel goes
+    // on obeying, its common code does both.
     std::atomic<bool> drops_before_direct{false};
+    OpenModes open_modes;
 
     ServingThreads serving_threads;
     BusyPoll busy_poll;

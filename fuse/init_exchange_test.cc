@@ -143,14 +143,41 @@ TEST_CASE("init: other requests, failures and short answers are left alone")
 
 TEST_CASE("open: who goes through the page cache")
 {
-    CHECK(open_cache_mode(O_RDONLY, true) == OpenCacheMode::kCached);
-    CHECK(open_cache_mode(O_RDWR, true) == OpenCacheMode::kCached);
-    CHECK(open_cache_mode(O_WRONLY, true) == OpenCacheMode::kDirect);
-    CHECK(open_cache_mode(O_WRONLY | O_APPEND, true) == OpenCacheMode::kDirect);
-    CHECK(open_cache_mode(O_RDONLY | O_DIRECT, true) == OpenCacheMode::kDirect);
-    CHECK(open_cache_mode(O_RDWR | O_DIRECT, true) == OpenCacheMode::kDirect);
-    for (const int flags : {O_RDONLY, O_RDWR, O_WRONLY, O_WRONLY | O_DIRECT, O_RDWR | O_DIRECT})
-        CHECK(open_cache_mode(flags, false) == OpenCacheMode::kCached);
+    constexpr OpenCacheMode kCached = OpenCacheMode::kCached, kDirect = OpenCacheMode::kDirect;
+    constexpr InodeNumber kFile{7}, kOther{7 + 64};
+    OpenModes modes;
+    // Alone.
+    for (const int flags : {O_RDONLY, O_RDWR}) {
+        CHECK(modes.begin(kFile, flags) == kCached);
+        modes.end(kFile, kCached, flags != O_RDONLY);
+    }
+    CHECK(modes.begin(kFile, O_WRONLY | O_APPEND) == kDirect);
+    // Beside somebody who writes past it.
+    CHECK(modes.begin(kFile, O_RDONLY) == kDirect);
+    CHECK(modes.begin(kFile, O_RDWR) == kDirect);
+    CHECK(modes.begin(kFile, O_WRONLY) == kDirect);
+    CHECK(modes.begin(kOther, O_RDONLY) == kCached);
+    modes.end(kFile, kDirect, false);
+    modes.end(kFile, kDirect, true);
+    modes.end(kFile, kDirect, true);
+    CHECK(modes.begin(kFile, O_RDONLY) == kDirect);
+    modes.end(kFile, kDirect, false);
+    modes.end(kFile, kDirect, true);
+    // Beside somebody who reads through it.
+    CHECK(modes.begin(kFile, O_RDONLY) == kCached);
+    CHECK(modes.begin(kFile, O_WRONLY) == kCached);
+    CHECK(modes.begin(kFile, O_RDWR) == kCached);
+    modes.end(kFile, kCached, false);
+    CHECK(modes.begin(kFile, O_WRONLY) == kCached);
+    for (int count = 0; count < 3; ++count)
+        modes.end(kFile, kCached, true);
+    CHECK(modes.begin(kFile, O_WRONLY) == kDirect);
+    modes.end(kFile, kDirect, true);
+    // O_DIRECT is obeyed.
+    CHECK(modes.begin(kFile, O_RDONLY | O_DIRECT) == kDirect);
+    CHECK(modes.begin(kFile, O_RDONLY) == kCached);
+    CHECK(modes.begin(kFile, O_RDWR | O_DIRECT) == kDirect);
+    CHECK(modes.begin(kFile, O_RDONLY) == kDirect);
 }
 
 TEST_CASE("nodes: the root is 1 for FUSE, others keep their number")

@@ -13,14 +13,6 @@ constexpr uint32_t kOpenParallelDirectWrites = 1 << 6;
 
 }  // namespace
 
-OpenCacheMode open_cache_mode(int open_flags, bool drops_before_direct)
-{
-    if (!drops_before_direct)
-        return OpenCacheMode::kCached;
-    const bool write_only = (open_flags & O_ACCMODE) == O_WRONLY;
-    return write_only || (open_flags & O_DIRECT) != 0 ? OpenCacheMode::kDirect : OpenCacheMode::kCached;
-}
-
 // Every open keeps the cache. One that does not makes the kernel drop all pages of the inode, also those into
 // which a program has just written and whose WRITE has not come yet: a reader would bring back what was there
 // before, for good.

@@ -27,79 +27,60 @@ void after_change(const Frontend& frontend, InodeNumber inode, const Caller& cal
         forget_cached_attributes(frontend, inode);
 }
 
-OpenCacheMode cache_mode(const Frontend& frontend, const fuse_file_info& info)
-{
-    return open_cache_mode(info.flags, frontend.drops_before_direct.load(std::memory_order_relaxed));
-}
-
 // Bits of the handles of open files.
 enum Handle : uint64_t {
     kWritesDirectly = 1,  // may write past the page cache
     kMayMap = 2,  // may write by a mapping
     kSynchronous = 4,  // O_SYNC or O_DSYNC: a copy or a change of a range does not say so
+    kCached = 8,  // reads and writes through the page cache
+    kKeepsSetGid = 16,  // who opened it was in the file's group, when that mattered
 };
 
-uint64_t begin_open(Frontend& frontend, InodeNumber inode, const fuse_file_info& info)
+struct Open {
+    uint64_t handle;
+    OpenCacheMode mode;
+};
+
+Open begin_open(Frontend& frontend, InodeNumber inode, const fuse_file_info& info)
 {
-    const uint64_t handle = (info.flags & (O_SYNC | O_DSYNC)) != 0 ? uint64_t{kSynchronous} : 0;
-    const bool direct = (info.flags & O_DIRECT) != 0 || cache_mode(frontend, info) == OpenCacheMode::kDirect;
+    Open open{(info.flags & (O_SYNC | O_DSYNC)) != 0 ? uint64_t{kSynchronous} : 0, OpenCacheMode::kCached};
+    if (frontend.drops_before_direct.load(std::memory_order_relaxed))
+        open.mode = frontend.open_modes.begin(inode, info.flags);
+    open.handle |= open.mode == OpenCacheMode::kCached ? uint64_t{kCached} : 0;
     const int access = info.flags & O_ACCMODE;
-    if (access != O_RDONLY && direct) {
+    if (access == O_RDONLY)
+        return open;
+    if ((info.flags & O_DIRECT) != 0 || open.mode == OpenCacheMode::kDirect) {
         frontend.page_cache.begin_direct(inode);
-        return handle | kWritesDirectly;
+        open.handle |= kWritesDirectly;
+    } else if (access == O_RDWR) {
+        frontend.page_cache.begin_mapped(inode);
+        open.handle |= kMayMap;
     }
-    if (access != O_RDWR)
-        return handle;
-    frontend.page_cache.begin_mapped(inode);
-    return handle | kMayMap;
+    return open;
 }
 
 void end_open(Frontend& frontend, InodeNumber inode, uint64_t handle)
 {
+    if (frontend.drops_before_direct.load(std::memory_order_relaxed))
+        frontend.open_modes.end(inode,
+                                (handle & kCached) != 0 ? OpenCacheMode::kCached : OpenCacheMode::kDirect,
+                                (handle & kWritesDirectly) != 0);
     if ((handle & kWritesDirectly) != 0)
         frontend.page_cache.end_direct(inode);
     else if ((handle & kMayMap) != 0)
         frontend.page_cache.end_mapped(inode);
 }
 
-void answer_open(fuse_req_t request, InodeNumber inode, fuse_file_info info)
+void answer_open(fuse_req_t request, InodeNumber inode, const fuse_file_info& info)
 {
     Frontend& frontend = frontend_of(request);
-    const uint64_t handle = begin_open(frontend, inode, info);
-    if (!reply_open(request, cache_mode(frontend, info), handle))
-        end_open(frontend, inode, handle);
+    Open open = begin_open(frontend, inode, info);
+    if ((open.handle & kWritesDirectly) != 0 && keeps_set_gid(request, inode))
+        open.handle |= kKeepsSetGid;
+    if (!reply_open(request, open.mode, open.handle))
+        end_open(frontend, inode, open.handle);
 }
-
-class TruncatingOpen final : public LongRequest {
-public:
-    TruncatingOpen(fuse_req_t request, std::unique_ptr<LongChange> change, InodeNumber inode,
-                   const Caller& caller, const fuse_file_info& info)
-        : LongRequest(request, std::move(change), WhenKilled::kGoOn),
-          inode_(inode),
-          caller_(caller),
-          info_(info)
-    {
-    }
-    void finish(Status status) override
-    {
-        after_change(frontend_of(request()), inode_, caller_);
-        const auto answer = [request = request(), inode = inode_, info = info_](Status durable) {
-            if (durable.ok())
-                answer_open(request, inode, info);
-            else
-                reply_failed_size(request, inode, 0, durable);
-        };
-        if (status.ok())
-            answer_file_change(request(), inode_, answer);
-        else
-            answer(status);
-    }
-
-private:
-    const InodeNumber inode_;
-    const Caller caller_;
-    const fuse_file_info info_;
-};
 
 void op_open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info)
 {
@@ -114,33 +95,20 @@ void op_open(fuse_req_t request, fuse_ino_t node, fuse_file_info* info)
             reply_status(request, open);
             return;
         }
-    if ((info->flags & O_TRUNC) == 0) {
-        answer_open(request, inode, *info);
-        return;
-    }
-    const Caller caller = changing_caller(request, inode, SetIdRule::kAsRequested);
-    SetAttributes change;
-    change.size_bytes = 0;
-    change.modified_now = true;
-    auto begun = frontend.filesystem->names.begin_set_attributes(inode, change, caller);
-    if (begun.ok())
-        frontend.long_requests.run(
-            std::make_unique<TruncatingOpen>(request, begun.take(), inode, caller, *info));
-    else
-        reply_status(request, begun.status());
+    answer_open(request, inode, *info);
 }
 
 void answer_create(fuse_req_t request, const Attributes& made, fuse_file_info info)
 {
     Frontend& frontend = frontend_of(request);
     const fuse_entry_param entry = entry_of(frontend, made);
-    info.direct_io = cache_mode(frontend, info) == OpenCacheMode::kDirect;
+    const Open open = begin_open(frontend, made.inode, info);
+    info.direct_io = open.mode == OpenCacheMode::kDirect;
     info.keep_cache = true;
-    const uint64_t handle = begin_open(frontend, made.inode, info);
-    info.fh = handle;
+    info.fh = open.handle;
     const int replied = fuse_reply_create(request, &entry, &info);
     if (replied != 0)
-        end_open(frontend, made.inode, handle);
+        end_open(frontend, made.inode, open.handle);
     if (replied == -ENOENT)
         frontend.filesystem->names.forget(made.inode, 1);
 }
@@ -332,10 +300,11 @@ void op_write(fuse_req_t request, fuse_ino_t node, const char* data, size_t byte
               fuse_file_info* info)
 {
     const InodeNumber inode = inode_of(request, node);
-    // A write of the page cache has no caller; its program lost the bits when it dirtied the page.
-    // Only a program that asked for direct I/O may go on before the answer.
-    const SetIdRule rule =
-        (info->flags & O_DIRECT) != 0 ? SetIdRule::kAsRequestedAsync : SetIdRule::kAsRequested;
+    // A write of the page cache has no caller; its program lost the bits when it dirtied the page. Past the
+    // page cache the program may go on before the answer.
+    const SetIdRule past_cache =
+        (info->fh & kKeepsSetGid) != 0 ? SetIdRule::kAsRequestedAsyncInGroup : SetIdRule::kAsRequestedAsync;
+    const SetIdRule rule = past_page_cache(*info) ? past_cache : SetIdRule::kAsRequested;
     const Caller caller = info->writepage ? Caller{} : changing_caller(request, inode, rule);
     serve(request, WriteRequest{.request = request,
                                 .inode = inode,

@@ -29,13 +29,14 @@ constexpr int kWakeSignal = SIGUSR1;
 void on_init(void* frontend, fuse_conn_info* connection)
 {
     constexpr unsigned wanted = FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO | FUSE_CAP_PARALLEL_DIROPS |
-                                FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO |
-                                FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_EXPLICIT_INVAL_DATA | FUSE_CAP_POSIX_ACL |
-                                FUSE_CAP_DONT_MASK | FUSE_CAP_EXPORT_SUPPORT | FUSE_CAP_IOCTL_DIR;
-    // Left out on purpose: WRITEBACK_CACHE (times and sizes would be the kernel's), the lock flags (locks
-    // stay local), SPLICE (every byte is hashed anyway), AUTO_INVAL_DATA (this mount is the only writer),
-    // HANDLE_KILLPRIV (its version 2 is asked for in fuse/init_exchange.cc; where the kernel lacks that, it
-    // clears set-id bits itself).
+                                FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_CACHE_SYMLINKS |
+                                FUSE_CAP_EXPLICIT_INVAL_DATA | FUSE_CAP_POSIX_ACL | FUSE_CAP_DONT_MASK |
+                                FUSE_CAP_EXPORT_SUPPORT | FUSE_CAP_IOCTL_DIR;
+    // Left out on purpose: ATOMIC_O_TRUNC (the kernel does not keep appending writes away from such an open,
+    // and they would land behind zeros), WRITEBACK_CACHE (times and sizes would be the kernel's), the lock
+    // flags (locks stay local), SPLICE (every byte is hashed anyway), AUTO_INVAL_DATA (this mount is the only
+    // writer), HANDLE_KILLPRIV (its version 2 is asked for in fuse/init_exchange.cc; where the kernel lacks
+    // that, it clears set-id bits itself).
     connection->want = connection->capable & wanted;
     connection->max_write = static_cast<Frontend*>(frontend)->transfer_bytes();
     connection->max_readahead = kMaxReadAheadBytes;

@@ -8,6 +8,7 @@ import ctypes
 import errno
 import mmap
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -198,3 +199,63 @@ def test_appended_bytes_beside_writeback_of_a_mapping(volume):
         flusher.join()
         os.close(descriptor)
     assert lost == 0
+
+
+LINE = b"0123456789abcde\n"
+
+
+@pytest.fixture
+def log(make_volume):
+    volume = make_volume(data="raid5", metadata="raid1", member_count=3, member_mib=256)
+    volume.make()
+    volume.mount()
+    return volume.mount_point / "log"
+
+
+def append_lines(path, end, count, new_file):
+    """In a process of its own, `count` to one descriptor."""
+    writer = os.fork()
+    if writer == 0:
+        while time.monotonic() < end:
+            if new_file:
+                path.with_name("next").write_bytes(LINE)
+                os.rename(path.with_name("next"), path)
+            fd = os.open(path, os.O_WRONLY | os.O_APPEND)
+            for _ in range(count):
+                os.write(fd, LINE)
+            os.close(fd)
+        os._exit(0)
+    return writer
+
+
+def test_what_is_appended_while_others_cut_the_file_follows_no_zeros(log):
+    """As of a log that is emptied by the shell: `: > log`."""
+    log.write_bytes(b"")
+    end = time.monotonic() + 3
+    writer = append_lines(log, end, 100, new_file=False)
+    cut = 0
+    while time.monotonic() < end:
+        os.close(os.open(log, os.O_WRONLY | os.O_TRUNC))
+        cut += 1
+        os.kill(writer, signal.SIGSTOP)
+        time.sleep(0.002)
+        content = log.read_bytes()
+        os.kill(writer, signal.SIGCONT)
+        assert content == LINE * (len(content) // len(LINE)), cut
+    assert os.waitpid(writer, 0)[1] == 0
+    assert cut > 100
+
+
+def test_who_reads_a_file_that_grows_finds_no_zeros_at_its_end(log):
+    log.write_bytes(LINE)
+    end = time.monotonic() + 5
+    writer = append_lines(log, end, 250, new_file=True)
+    reads = wrong = 0
+    while time.monotonic() < end:
+        fd = os.open(log, os.O_RDONLY)
+        for _ in range(300):
+            wrong += b"\0" in os.pread(fd, 8192, 0)
+            reads += 1
+        os.close(fd)
+    assert os.waitpid(writer, 0)[1] == 0
+    assert wrong == 0, f"{wrong} of {reads}"

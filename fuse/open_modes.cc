@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+#include "fuse/open_modes.h"
+
+#include <fcntl.h>
+
+namespace cowraid {
+
+OpenCacheMode OpenModes::begin(InodeNumber inode, int open_flags)
+{
+    const int access = open_flags & O_ACCMODE;
+    Shard& shard = shard_of(inode);
+    MutexLock lock(shard.mutex);
+    Counts& counts = shard.inodes[inode.value];
+    const bool is_alone = access == O_WRONLY ? counts.cached == 0 : counts.direct_writers > 0;
+    const OpenCacheMode mode =
+        (open_flags & O_DIRECT) != 0 || is_alone ? OpenCacheMode::kDirect : OpenCacheMode::kCached;
+    if (mode == OpenCacheMode::kCached)
+        ++counts.cached;
+    else if (access != O_RDONLY)
+        ++counts.direct_writers;
+    if (counts.cached + counts.direct_writers == 0)
+        shard.inodes.erase(inode.value);
+    return mode;
+}
+
+void OpenModes::end(InodeNumber inode, OpenCacheMode mode, bool may_write)
+{
+    if (mode == OpenCacheMode::kDirect && !may_write)
+        return;
+    Shard& shard = shard_of(inode);
+    MutexLock lock(shard.mutex);
+    const auto at = shard.inodes.find(inode.value);
+    CW_ASSERT(at != shard.inodes.end());
+    Counts& counts = at->second;
+    uint32_t& count = mode == OpenCacheMode::kCached ? counts.cached : counts.direct_writers;
+    CW_ASSERT(count > 0);
+    if (--count == 0 && counts.cached + counts.direct_writers == 0)
+        shard.inodes.erase(at);
+}
+
+}  // namespace cowraid

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+// Which opens of a file go past the page cache.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <unordered_map>
+
+#include "base/mutex.h"
+#include "base/units.h"
+
+namespace cowraid {
+
+enum class OpenCacheMode : uint8_t {
+    kCached,  // page cache, write-through; pages survive until memory is needed
+    kDirect,  // no page cache: one copy less, and direct writes beside each other
+};
+
+// O_DIRECT is obeyed. Else a file is written past the page cache or read through it, not both at once: the
+// kernel lets who reads a page see the new size before it drops the page, so that he finds zeros in the place
+// of what was appended. Who only writes goes past the cache unless somebody has the file open with it, and
+// who reads goes through it unless somebody writes past it. Thread-safe.
+class OpenModes {
+public:
+    // Of an open with these flags, before it is answered. It counts until end().
+    OpenCacheMode begin(InodeNumber inode, int open_flags);
+    // With the access that it was opened with.
+    void end(InodeNumber inode, OpenCacheMode mode, bool may_write);
+
+private:
+    struct Counts {
+        uint32_t cached = 0, direct_writers = 0;
+    };
+    struct Shard {
+        Mutex mutex{LockRank::kLeaf};
+        std::unordered_map<uint64_t, Counts> inodes CW_GUARDED_BY(mutex);
+    };
+    Shard& shard_of(InodeNumber inode) { return shards_[inode.value % shards_.size()]; }
+
+    std::array<Shard, 64> shards_;
+};
+
+}  // namespace cowraid
