@@ -170,8 +170,8 @@ def test_a_replay_reads_one_record_after_the_other(make_volume):
     os.close(fd)
     volume.kill()
     volume.mount(options="mem=128M")
-    shown = json.loads(tool("cowraid", "filesystem", "show", "--json", volume.mount_point).stdout)["volumes"][0]
-    assert shown["statistics"]["replayed_records"] >= 700
+    shown = json.loads(tool("cowraid", "filesystem", "show", "--json", volume.mount_point).stdout)
+    assert shown["volumes"][0]["statistics"]["replayed_records"] >= 700
     assert peak_mib(volume.daemon()) < 128
     assert (volume.mount_point / "log").read_bytes() == piece[799:] + piece[:799]
 
