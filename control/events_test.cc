@@ -182,6 +182,41 @@ TEST_CASE("to do without a member is advised only where the others suffice")
     CHECK(health_of(status).action.find(remove) == std::string::npos);
 }
 
+TEST_CASE("what members that are away may bring back is not to be deleted")
+{
+    constexpr const char* kBack = "attach what is out of service, run cowraid device online DEVICE, or ID "
+                                  "after a passing failure, then "
+                                  "cowraid scrub; ";
+    const auto begins = [](const VolumeStatus& status, const std::string& text) {
+        CHECK(std::string(health_of(status).state) == "DAMAGED");
+        return health_of(status).action.rfind(text, 0) == 0;
+    };
+    VolumeStatus status = healthy();
+    VolumeInfo& info = status.report.info;
+    for (const uint64_t nodes : {0, 4}) {
+        info.damaged_blocks = 1 + nodes;
+        info.damaged_node_blocks = nodes;
+        info.members[1].state = MemberState::kPresent;
+        CHECK_FALSE(begins(status, kBack));
+        CHECK(health_of(status).action.find("device online") == std::string::npos);
+        info.members[1].state = MemberState::kMissing;
+        CHECK(begins(status, kBack));
+        CHECK(health_of(status).action.find("delete") == std::string::npos);
+        CHECK(health_of(status).action.find("what is damaged then") != std::string::npos);
+        // One that is being removed is not taken back.
+        VolumeStatus removed = status;
+        removed.balance.state = BalanceStatus::State::kRunning;
+        removed.balance.member = {2};
+        CHECK(begins(removed, std::string("cowraid balance cancel, then ") + kBack));
+        removed.balance.member = {3};
+        CHECK(begins(removed, kBack));
+        // The target of a replacement has nothing that others do not have.
+        info.members[1].successor = true;
+        CHECK_FALSE(begins(status, kBack));
+        info.members[1].successor = false;
+    }
+}
+
 TEST_CASE("the newest events are the last ones")
 {
     EventLog log;

@@ -156,6 +156,22 @@ std::string step_meanwhile(const VolumeStatus& status)
     return "";
 }
 
+// What those that are away have may be all that damaged blocks lack: nothing is given up before they are
+// back. Empty: none is away.
+std::string step_to_bring_back(const VolumeStatus& status)
+{
+    const std::vector<MemberInfo>& members = status.report.info.members;
+    if (missing_members(status.report.info) == 0)
+        return "";
+    const bool removed = status.balance.active() && status.balance.shrink_bytes == 0 &&
+                         std::any_of(members.begin(), members.end(), [&](const MemberInfo& one) {
+                             return !one.in_service() && one.id == status.balance.member;
+                         });
+    return std::string(removed ? "cowraid balance cancel, then " : "") +
+           "attach what is out of service, run cowraid device online DEVICE, or ID after a passing failure, "
+           "then cowraid scrub; what is damaged then is to be restored from elsewhere: ";
+}
+
 // Whether block groups can be made when the members that are out of service are none any more.
 bool can_do_without(const VolumeInfo& info)
 {
@@ -180,17 +196,22 @@ Health health_of(const VolumeStatus& status)
     const uint64_t missing = missing_members(info);
     const uint64_t stale = stale_members(info);
     const uint64_t nodes = lost_nodes(status);
+    const std::string back = step_to_bring_back(status);
     if (info.read_only && !info.read_only_reason.empty())
         return {"READ-ONLY", info.read_only_reason, info.read_only_step};
     if (nodes > 0)
-        return {"DAMAGED", count_text(nodes, "tree node") + " cannot be had from any redundancy",
-                "cowraid status -v says of which trees; unmount it and run cowraid check, which says what is "
-                "lost; restore it from elsewhere"};
-    if (info.damaged_blocks > 0)
         return {
-            "DAMAGED", count_text(info.damaged_blocks, "block") + " cannot be had from any redundancy",
-            "cowraid status -v names the files: restore them from elsewhere, or delete them; a scrub says "
-            "when nothing is damaged any more"};
+            "DAMAGED", count_text(nodes, "tree node") + " cannot be had from any redundancy",
+            back +
+                "cowraid status -v says of which trees; unmount it and run cowraid check, which says what "
+                "is lost" +
+                (back.empty() ? "; restore it from elsewhere" : "")};
+    if (info.damaged_blocks > 0)
+        return {"DAMAGED", count_text(info.damaged_blocks, "block") + " cannot be had from any redundancy",
+                back.empty()
+                    ? "cowraid status -v names the files: restore them from elsewhere, or delete them; a "
+                      "scrub says when nothing is damaged any more"
+                    : back + "cowraid status -v names the files"};
     if (const std::string step = step_meanwhile(status); missing > 0 && !step.empty())
         return {"DEGRADED", count_text(missing, "member") + " out of service", step};
     if (missing > 0)

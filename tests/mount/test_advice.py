@@ -4,6 +4,8 @@
 import json
 import signal
 
+import pytest
+
 from conftest import PATIENCE, random_content, run, tool, wait_for
 from test_catch_up import without
 from test_events import wait_for_event
@@ -74,6 +76,46 @@ def test_commands_on_a_volume_without_a_majority(make_volume):
     volume.mount(without(volume, [1]), "ro")
     assert "mounted read-only; remount it for writing, or unmount it" in refused("scrub", "start", place)
     assert refused("balance", "start", place).endswith("mounted read-only; remount it for writing\n")
+
+
+def spoil(volume, index, content):
+    """One block of this content on that member."""
+    image = volume.images[index].read_bytes()
+    for offset in range(0, len(content), 4096):
+        at = image.find(content[offset:offset + 4096])
+        if at >= 0:
+            with open(volume.images[index], "r+b") as file:
+                file.seek(at)
+                file.write(random_content(4096))
+            volume.drop_caches()
+            return
+    raise AssertionError("the member has no block of it")
+
+
+def test_a_member_that_is_away_is_brought_back_before_files_are_deleted(make_volume):
+    """What cannot be read without it can be read with it."""
+    volume = made(make_volume, "raid5", "raid1c3", 4)
+    content = random_content(8 << 20)
+    (volume.mount_point / "data").write_bytes(content)
+    volume.unmount()
+    volume.hide([2])
+    spoil(volume, 0, content)
+    checked = tool("cowraid", "check", *without(volume, [2]), check=False)
+    assert checked.returncode == 3
+    result = line(checked.stdout, "Result:")
+    assert "bring the member back, mount the volume, run cowraid scrub, and check again" in result, result
+    volume.mount(without(volume, [2]), "degraded")
+    with pytest.raises(OSError):
+        (volume.mount_point / "data").read_bytes()
+    assert report(volume)["health"] == "DAMAGED"
+    action = line(tool("cowraid", "status", volume.mount_point, check=False).stdout, "Action:")
+    assert action.startswith("attach what is out of service, run cowraid device online DEVICE"), action
+    assert "delete" not in action
+    volume.unhide([2])
+    tool("cowraid", "device", "online", "-B", volume.loops[2], volume.mount_point)
+    scrub(volume)
+    assert report(volume)["health"] == "ONLINE" and report_files(volume) == []
+    assert (volume.mount_point / "data").read_bytes() == content
 
 
 def fill_and_unmount(volume):

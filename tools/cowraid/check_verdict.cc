@@ -65,22 +65,30 @@ std::string outlook(const Sum& sum, bool mounted)
     };
     if (sum.no_mount)
         return "the volume cannot be mounted as it is; its finding above names what to do";
+    bool damaged = sum.others > 0;
+    int away = 0;
+    for (const auto& [id, damage] : sum.members) {
+        damaged = damaged || damage.blocks + damage.copies > 0;
+        away += damage.away;
+    }
+    // What they have may be all that is wanting.
+    const std::string back = away == 0 ? "" : away == 1 ? "bring the member back" : "bring the members back";
     if (sum.files > 0)
         return count_text(sum.files, "file") + " lost data and " + (sum.files == 1 ? "is" : "are") +
                " named above; " +
-               step("mount the volume, ", "restore them from elsewhere, and run cowraid scrub");
+               (back.empty()
+                    ? step("mount the volume, ", "restore them from elsewhere, and run cowraid scrub")
+                    : back + ", " +
+                          step("mount the volume, ",
+                               "run cowraid scrub, and check again: what is lost then is to be "
+                               "restored from elsewhere"));
     if (sum.lasting > 0)
         return count_text(sum.lasting, "finding") + " cannot be repaired; " +
+               (back.empty() ? "" : back + " and check again; if that does not help, ") +
                step("mount it with -o ro and ", "copy what is there");
-    bool damaged = sum.others > 0, away = false;
-    for (const auto& [id, damage] : sum.members) {
-        damaged = damaged || damage.blocks + damage.copies > 0;
-        away = away || damage.away;
-    }
-    return std::string("nothing is lost; ") +
-           (away      ? step("mount it with -o degraded, or ", "bring the member back")
-            : damaged ? step("mount it and ", "run cowraid scrub")
-                      : std::string("see above"));
+    return std::string("nothing is lost; ") + (away > 0 ? step("mount it with -o degraded, or ", back.c_str())
+                                               : damaged ? step("mount it and ", "run cowraid scrub")
+                                                         : std::string("see above"));
 }
 
 }  // namespace

@@ -34,8 +34,14 @@ TEST_CASE("a check ends in a sentence")
                    {.kind = "file", .text = "/b: lost"}}) ==
           "member 1 (/dev/sda) is damaged in 2 blocks; 2 files lost data and are named above; mount the "
           "volume, restore them from elsewhere, and run cowraid scrub");
-    CHECK(verdict({{.kind = "inode"}, {.kind = "space"}}) ==
-          "2 findings cannot be repaired; mount it with -o ro and copy what is there");
+    const CheckFinding third{.kind = "member", .member = 3, .repairable = true};
+    CHECK(verdict({third, {.kind = "file", .text = "/a: lost"}}) ==
+          "member 3 is missing or behind; 1 file lost data and is named above; bring the member back, mount "
+          "the "
+          "volume, run cowraid scrub, and check again: what is lost then is to be restored from elsewhere");
+    CHECK(verdict({{.kind = "member", .member = 2, .repairable = true}, third, {.kind = "inode"}}, true) ==
+          "member 2 (/dev/sdb) is missing or behind; member 3 is missing or behind; 1 finding cannot be "
+          "repaired; bring the members back and check again; if that does not help, copy what is there");
     CHECK(verdict({{.kind = "mount"}, {.kind = "file", .text = "/a: lost"}}) ==
           "the volume cannot be mounted as it is; its finding above names what to do");
     CHECK(verdict({{.kind = "parity", .member = 2, .block_count = 1, .repairable = true}}, true) ==

@@ -51,7 +51,9 @@ std::string balance_result(const BalanceStatus& status)
     if (status.groups_stuck > 0)
         return count_text(status.groups_stuck, "block group") +
                " cannot be emptied: something in them cannot be read; " +
-               (status.damaged_blocks == 0 ? "run cowraid scrub, then " : "") +
+               (status.degraded              ? "bring back what is out of service, run cowraid scrub, then "
+                : status.damaged_blocks == 0 ? "run cowraid scrub, then "
+                                             : "") +
                "cowraid status -v names the files: restore or delete them, then repeat it" +
                (status.member.value != 0 ? "; the member stays as it is" : "");
     if (status.state == Balancing::kPaused)

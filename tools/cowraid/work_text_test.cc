@@ -250,7 +250,14 @@ TEST_CASE("a balance that ended before it had emptied all says what is left, and
           "finished, converts data to raid6 and metadata to raid1c3, 75% done; 1 block group cannot be "
           "emptied: something in them cannot be read; run cowraid scrub, then cowraid status -v names the "
           "files: restore or delete them, then repeat it");
+    status.degraded = true;
+    CHECK(balance_summary(status).find(
+              "something in them cannot be read; bring back what is out of service, run "
+              "cowraid scrub, then cowraid status -v names the files: restore") != std::string::npos);
     status.damaged_blocks = 48;
+    CHECK(balance_summary(status).find("bring back what is out of service, run cowraid scrub") !=
+          std::string::npos);
+    status.degraded = false;
     CHECK(balance_text(status, SizeStyle::kIec) ==
           "Status:            finished\n"
           "What:              converts data to raid6 and metadata to raid1c3\n"
