@@ -428,7 +428,7 @@ bool Replace::end_vain(const ReplaceRecord& record)
     std::string why;
     return end(record, ReplaceState::kFailed,
                "pass after pass something could not be copied: see cowraid status, and the system log. "
-               "cowraid device offline and replace start rebuild the member from the others",
+               "The member stays: look at both devices, then cowraid replace start with another new one",
                why)
         .ok();
 }
