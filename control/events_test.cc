@@ -241,6 +241,26 @@ TEST_CASE("a successor that is not there makes nothing degraded, and is said to 
     CHECK(health_of(status).what == "the new device of member 2 is not there");
 }
 
+TEST_CASE("a spare that is faulted is there: another takes its place")
+{
+    VolumeStatus status = healthy();
+    VolumeInfo& info = status.report.info;
+    const std::string online = "attach what is missing and run cowraid device online DEVICE";
+    const std::string another = "cowraid device add --spare DEVICE brings another";
+    info.spares = {{.id = {4}, .path = "/dev/s4", .size_bytes = 1, .useless = true}};
+    CHECK(health_of(status).what == "1 spare is faulted");
+    CHECK(health_of(status).action.find(online) == std::string::npos);
+    CHECK(health_of(status).action.find(another) != std::string::npos);
+    info.spares.push_back({.id = {5}});
+    CHECK(health_of(status).what == "2 spares are missing or faulted");
+    CHECK(health_of(status).action.find(online) != std::string::npos);
+    CHECK(health_of(status).action.find(another) != std::string::npos);
+    info.spares.erase(info.spares.begin());
+    CHECK(health_of(status).what == "1 spare is missing");
+    CHECK(health_of(status).action.find(online) != std::string::npos);
+    CHECK(health_of(status).action.find(another) == std::string::npos);
+}
+
 TEST_CASE("the action names no command that is refused while a member is replaced or removed")
 {
     const auto action = [](const VolumeStatus& status) {

@@ -187,6 +187,26 @@ bool can_do_without(const VolumeInfo& info)
            });
 }
 
+// Nothing is said where all can help.
+Health health_of_spares(const VolumeInfo& info, const char* state)
+{
+    uint64_t missing = 0, faulted = 0;
+    for (const SpareInfo& spare : info.spares) {
+        faulted += spare.useless;
+        missing += !spare.useless && spare.path.empty();
+    }
+    if (missing + faulted == 0)
+        return {state, "", ""};
+    return {state,
+            count_text(missing + faulted, "spare") + (missing + faulted == 1 ? " is " : " are ") +
+                (faulted == 0   ? "missing"
+                 : missing == 0 ? "faulted"
+                                : "missing or faulted"),
+            std::string(missing > 0 ? "attach what is missing and run cowraid device online DEVICE; " : "") +
+                "cowraid device remove ID does without it" +
+                (faulted > 0 ? ", cowraid device add --spare DEVICE brings another" : "")};
+}
+
 }  // namespace
 
 Health health_of(const VolumeStatus& status)
@@ -247,14 +267,8 @@ Health health_of(const VolumeStatus& status)
                          ? ""
                          : "cowraid replace start ID DEVICE puts another in its place; ") +
                     "what is wrong is repaired as it is read, and by cowraid scrub"};
-    const auto is_no_help = [](const SpareInfo& spare) {
-        return spare.useless || spare.path.empty();
-    };
-    if (const auto spares = std::count_if(info.spares.begin(), info.spares.end(), is_no_help); spares > 0)
-        return {online,
-                count_text(static_cast<uint64_t>(spares), "spare") + (spares == 1 ? " is" : " are") +
-                    " missing or faulted",
-                "attach it and run cowraid device online DEVICE; cowraid device remove ID does without it"};
+    if (const Health spares = health_of_spares(info, online); !spares.what.empty())
+        return spares;
     if (count_members(info, [](const MemberInfo& one) { return errors_of(one) > 0; }) > 0)
         return {online, "errors were met; nothing is known to be wrong any more",
                 "look at the members that have them; cowraid device stats -z sets the counters to 0"};

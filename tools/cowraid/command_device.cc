@@ -177,7 +177,8 @@ Result<Json> bring_online(ControlClient& client, const Uuid& volume, const std::
         return Err::kInvalid;
     }
     if (const auto spare = find_spare(client, name, ignored); is_path && spare.ok() && spare->id.value != 0) {
-        why = "spare " + std::to_string(spare->id.value) + " (" + spare->path + ") is there";
+        why = "spare " + std::to_string(spare->id.value) + " (" + spare->path + ") is there" +
+              (spare->useless ? ", and faulted: cowraid device remove does without it" : "");
         return Err::kInvalid;
     }
     if (!is_path) {
