@@ -157,14 +157,24 @@ Result<Assembly> assemble_all(const VolumeMembers& volume, MemberAccess access,
     return assembly;
 }
 
+// The step that a mounted volume names begins with an unmount.
+std::string step_of_unmounted(const std::string& step)
+{
+    constexpr std::string_view kUnmount = "unmount it and ";
+    return step.starts_with(kUnmount) ? step.substr(kUnmount.size()) : step;
+}
+
 Result<std::unique_ptr<Filesystem>> open_unmounted(Assembly assembly, bool read_only, std::string& why)
 {
     MountOptions options;
     options.degraded = options.manual_commit = true;
     options.read_only = read_only;
     CW_ASSIGN(auto filesystem, Filesystem::open(std::move(assembly), options, why));
-    if (filesystem->volume->read_only_advised() || (!read_only && filesystem->store.service.read_only())) {
+    const bool advised = filesystem->volume->read_only_advised();
+    if (advised || (!read_only && filesystem->store.service.read_only())) {
         why = std::string("the volume cannot be written: ") + filesystem->store.service.reason();
+        if (advised)
+            why += "; " + step_of_unmounted(filesystem->volume->read_only_reason().step);
         return Err::kReadOnly;
     }
     return filesystem;
