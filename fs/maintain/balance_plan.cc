@@ -195,8 +195,10 @@ Status Balance::assess_removal(const BalanceOptions& options, std::string& why) 
         return refuse_plan(why, Err::kInvalid,
                            "without " + member + " too few devices are in service; " +
                                (volume.missing_members().empty() ? "add one first"
-                                                                 : "remove those that are missing first, or "
-                                                                   "add one"));
+                                : status().active()
+                                    ? "bring back or replace what is out of service, or add a "
+                                      "device; cowraid balance cancel keeps the member"
+                                    : "remove those that are missing first, or add one"));
     std::vector<MemberId> gone = volume.missing_members();
     gone.push_back(options.member);
     const size_t left = voter_count(volume.superblock(), gone);

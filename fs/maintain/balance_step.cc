@@ -150,9 +150,11 @@ void Balance::notice_end()
 CleanProgress Balance::rest()
 {
     const MemberId member = store_.volume.superblock().balance.member;
-    CW_LOG_WARNING("the removal of %s is paused: without it too few members are in service; cowraid balance "
-                   "resume lets it go on",
-                   store_.volume.members().name(member).c_str());
+    CW_LOG_WARNING(
+        "the removal of %s is paused: without it too few members are in service; bring back or "
+        "replace what is out of service, or add a device, then cowraid balance resume lets it go on; "
+        "cowraid balance cancel ends it",
+        store_.volume.members().name(member).c_str());
     std::string ignored;
     return change(BalanceStatus::State::kPaused, ignored).ok() ? CleanProgress::kNeedsCommit
                                                                : CleanProgress::kNothing;

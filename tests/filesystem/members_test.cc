@@ -5,6 +5,7 @@
 #include "tests/filesystem/volume_contents.h"
 #include "tests/filesystem/volume_shapes.h"
 #include "tests/support/bytes.h"
+#include "tests/support/capture.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -499,17 +500,25 @@ TEST_CASE("members: a removal rests when another member fails, because its own i
     volume.cable(2).add_rule({.kinds = kFaultWrites | kFaultFlushes});
     REQUIRE(fs.step(true).ok());
     REQUIRE(fs.volume->degraded());
+    Captured captured;
     continue_balance(fs, 100, true);
     CHECK(fs.committer.balance.status().state == State::kPaused);
+    const std::string steps = "bring back or replace what is out of service, or add a device";
+    CHECK(captured.text().find(steps + ", then cowraid balance resume lets it go on") != std::string::npos);
     CHECK_FALSE(fs.volume->members().leaving({1}));
     CHECK(fs.committer.balance.resume(why).err() == Err::kInvalid);
-    CHECK_MESSAGE(why.find("too few devices") != std::string::npos, why);
+    CHECK(why == "without member 1 too few devices are in service; " + steps +
+                     "; cowraid balance cancel keeps the member");
+    // Another device is one of these ways.
+    REQUIRE_MESSAGE(add(volume, volume.add_device(kMemberBytes)).ok(), why);
+    REQUIRE_MESSAGE(fs.committer.balance.resume(why).ok(), why);
+    REQUIRE(fs.committer.balance.pause(why).ok());
     // First the one that failed, then this one.
     REQUIRE(fs.committer.balance.cancel(why).ok());
     REQUIRE(fs.step(true).ok());
     remove(fs, {3});
     require_contents(fs, contents);
-    CHECK(member_ids(fs) == std::vector<uint32_t>{1, 2, 4});
+    CHECK(member_ids(fs) == std::vector<uint32_t>{1, 2, 4, 5});
 }
 
 TEST_CASE("members: a device that has grown is used, and power may fail at every write of that")

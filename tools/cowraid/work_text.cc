@@ -56,9 +56,16 @@ std::string balance_result(const BalanceStatus& status)
                                              : "") +
                "cowraid status -v names the files: restore or delete them, then repeat it" +
                (status.member.value != 0 ? "; the member stays as it is" : "");
-    if (status.state == Balancing::kPaused)
-        return status.read_only ? "it goes on when the volume is mounted for writing"
-                                : "cowraid balance resume lets it go on";
+    if (status.state == Balancing::kPaused) {
+        // Others that are away may be why a removal rests.
+        const bool lacks_others =
+            status.degraded && status.member.value != 0 && status.shrink_bytes == 0 && status.has_device;
+        if (status.read_only)
+            return "it goes on when the volume is mounted for writing";
+        return lacks_others ? "bring back or replace what is out of service, or add a device, then cowraid "
+                              "balance resume lets it go on; cowraid balance cancel ends it"
+                            : "cowraid balance resume lets it go on";
+    }
     if (const std::string text = awaited(status); !text.empty())
         return text;
     if (status.state == Balancing::kFinished && status.shrink_bytes != 0)

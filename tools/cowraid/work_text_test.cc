@@ -91,6 +91,15 @@ TEST_CASE("of a balance that waits for room nobody knows when it ends")
     constexpr const char* kPaused = "cowraid balance resume lets it go on";
     CHECK(balance_summary(status).find(kPaused) != std::string::npos);
     CHECK(balance_text(status, SizeStyle::kIec).find(kPaused) != std::string::npos);
+    // One that rests because others are out of service.
+    status.member = {2};
+    status.has_device = true;
+    constexpr const char* kRests = "bring back or replace what is out of service, or add a device, then "
+                                   "cowraid balance resume lets it go "
+                                   "on; cowraid balance cancel ends it";
+    CHECK(balance_summary(status).find(kRests) != std::string::npos);
+    status.has_device = false;
+    CHECK(balance_summary(status).find(kRests) == std::string::npos);
     status.read_only = true;
     CHECK(balance_summary(status).find("it goes on when the volume is mounted for writing") !=
           std::string::npos);
