@@ -120,6 +120,27 @@ def test_a_member_that_is_away_is_brought_back_before_files_are_deleted(make_vol
     assert (volume.mount_point / "data").read_bytes() == content
 
 
+def test_a_member_with_a_foreign_signature_need_not_give_up_what_it_holds(make_volume):
+    volume = made(make_volume, "raid5", "raid1c3", 4)
+    content = random_content(8 << 20)
+    (volume.mount_point / "data").write_bytes(content)
+    volume.unmount()
+    device, other = volume.devices[3], volume.another(256)
+    for path in (device, other):
+        run("mkfs.ext4", "-q", "-F", "-E", "nodiscard", path)
+    volume.mount(without(volume, [3, 4]), "degraded")
+    said = refused("device", "online", device, volume.mount_point)
+    assert f"if that is a mistake: wipefs -a {device}, and run this again" in said, said
+    assert "replace start -f" in said, said
+    # What is no member is not made one by that.
+    said = refused("device", "online", other, volume.mount_point)
+    assert "wipefs" not in said, said
+    run("wipefs", "-q", "-a", device)
+    tool("cowraid", "device", "online", "-B", device, volume.mount_point)
+    scrub(volume)
+    assert (volume.mount_point / "data").read_bytes() == content
+
+
 def fill_and_unmount(volume):
     for number in range(20):
         (volume.mount_point / f"file{number}").write_bytes(random_content(5 << 20))

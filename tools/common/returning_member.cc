@@ -17,7 +17,13 @@ Result<UniqueFd> open_returning(const std::string& path, std::string& why)
     CW_ASSIGN(UniqueFd fd, open_exclusively(path, {}, why));
     const auto signature = probe_signature(fd.get());
     if (signature.ok() && !signature->empty() && *signature != kMemberSignature) {
-        why = path + " holds " + *signature + "; if it is to be a member, use cowraid replace start -f";
+        // It has superblocks of ours still: without the other signature it is a member with all that it
+        // holds.
+        const bool was_member = signature->starts_with(std::string(kMemberSignature) + ",");
+        why = path + " holds " + *signature +
+              (was_member ? "; if that is a mistake: wipefs -a " + path +
+                                ", and run this again; cowraid replace start -f gives up what it holds"
+                          : "; if it is to be a member, use cowraid replace start -f");
         return Err::kExists;
     }
     return fd;
