@@ -151,6 +151,16 @@ void MemberSet::remove(MemberId id)
     publish(std::move(without));
 }
 
+std::vector<std::unique_ptr<BlockDevice>> MemberSet::give_devices()
+{
+    MutexLock lock(mutex_);
+    std::vector<std::unique_ptr<BlockDevice>> devices;
+    for (const std::unique_ptr<Member>& member : members_)
+        if (member->device != nullptr)
+            devices.push_back(std::move(member->device));
+    return devices;
+}
+
 void MemberSet::set_leaving(MemberId id, bool leaving)
 {
     if (Member* const member = find(id); member != nullptr)

@@ -89,6 +89,8 @@ public:
     [[nodiscard]] bool require(std::vector<Quorum> quorums);
     // No successor counts for anybody, until they are replaced.
     void forget_successor();
+    // All devices, for another set: this one may only be destroyed, before them.
+    [[nodiscard]] std::vector<std::unique_ptr<BlockDevice>> give_devices();
     // Who else must agree (null: nobody), until it is replaced.
     void set_failure_policy(const FailurePolicy* policy);
 

@@ -2,6 +2,7 @@
 #include "fs/filesystem.h"
 
 #include "base/assert.h"
+#include "base/log.h"
 #include "fs/commit/mount.h"
 #include "fs/names/removal.h"
 
@@ -20,12 +21,38 @@ Filesystem::Filesystem(const MountOptions& options, std::unique_ptr<Volume> open
 
 Filesystem::~Filesystem() = default;
 
-Result<std::unique_ptr<Filesystem>> Filesystem::open(Assembly assembly, const MountOptions& options,
-                                                     std::string& why)
+namespace {
+
+Result<std::unique_ptr<Filesystem>> load(Assembly assembly, const MountOptions& options, std::string& why)
 {
     CW_ASSIGN(std::unique_ptr<Volume> opened, Volume::open(std::move(assembly), options, why));
     CW_ASSIGN(const RootContent root, read_root(*opened, why));
-    auto filesystem = std::make_unique<Filesystem>(options, std::move(opened), root);
+    return std::make_unique<Filesystem>(options, std::move(opened), root);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Filesystem>> Filesystem::open(Assembly assembly, const MountOptions& options,
+                                                     std::string& why)
+{
+    CW_ASSIGN(std::unique_ptr<Filesystem> filesystem, load(std::move(assembly), options, why));
+    const Status status = filesystem->committer.start(why);
+    if (status.ok())
+        return filesystem;
+    if (!options.drop_fsync_log || !filesystem->committer.held_up_by_log)
+        return status;
+    CW_LOG_WARNING(
+        "%s: mounting without the fsync log; what fsync acknowledged since the last commit is lost",
+        why.c_str());
+    why.clear();
+    // Nothing of the attempt is durable but what any mount writes first. It is begun anew, as after a crash.
+    std::vector<std::unique_ptr<BlockDevice>> devices = filesystem->volume->give_devices();
+    filesystem.reset();
+    CW_ASSIGN(Assembly again,
+              assemble(std::move(devices), why, {.strangers = Strangers::kSkip, .named = {}}));
+    MountOptions without = options;
+    without.without_fsync_log = true;
+    CW_ASSIGN(filesystem, load(std::move(again), without, why));
     CW_TRY(filesystem->committer.start(why));
     return filesystem;
 }

@@ -93,7 +93,7 @@ std::string read_only_step(Filesystem& filesystem, const VolumeInfo& info)
         return step;
     if (filesystem.store.options.rescue)
         return "unmount it, and mount it for writing without rescue";
-    return info.read_only_reason.empty() ? "" : filesystem.volume->step_after_stop();
+    return info.read_only_reason.empty() ? "" : filesystem.committer.step_to_write();
 }
 
 SpaceInfo& space_of(std::vector<SpaceInfo>& infos, uint32_t content, ProfileId profile)

@@ -33,13 +33,23 @@ Status Committer::finish_removals()
     return cowraid::finish_removals(names);
 }
 
+std::string Committer::step_to_write() const
+{
+    if (!held_up_by_log || store.volume.members().stopped())
+        return store.volume.step_after_stop();
+    return std::string("unmount it and mount it with ") +
+           (store.volume.degraded() ? "the members that are missing; if they are lost, with " : "") +
+           "-o drop_fsync_log, which gives up what fsync acknowledged since the last commit (copy that "
+           "before)";
+}
+
 void Committer::stop(const char* reason, Status status)
 {
     if (store.volume.members().stopped())
         reason = store.volume.members().stop_reason();
     if (!store.service.stop(reason))
         return;
-    CW_LOG_ERROR("stopped for writing: %s; %s", reason, store.volume.step_after_stop().c_str());
+    CW_LOG_ERROR("stopped for writing: %s; %s", reason, step_to_write().c_str());
     store.ledger.stop();
     if (fsync_log)
         fsync_log->stop();

@@ -125,6 +125,9 @@ struct Committer final : public CommitDriver, public FlushHost {
     // answered. Commit thread. No locks held.
     void stop(const char* reason, Status status);
 
+    // What to do about a volume that has stopped writing, or did not begin. Thread-safe.
+    [[nodiscard]] std::string step_to_write() const;
+
     // What a mount starts from. Groups come into the allocator; writes nothing.
     void load(const RootContent& root);
     // Reads and writes as the mount's options and the volume allow. `why` on failure.
@@ -156,6 +159,8 @@ struct Committer final : public CommitDriver, public FlushHost {
     std::atomic<uint64_t> replayed_records{0};  // by this mount
     std::atomic<uint64_t> writing_since_ms{0};  // monotonic; 0: commits are made by hand
     uint64_t spares_rest_ms = 0;  // until then (monotonic) use_spares() does nothing: it was refused
+    // It did not start since records of the fsync log could not be applied or committed.
+    std::atomic<bool> held_up_by_log{false};
     uint32_t recovered = 0;  // facts that passes of recovery left (fs/commit/recovery.cc)
     uint64_t next_record = 1;  // of the fsync log, by what a replay found in it
     Background background;  // last: its threads use everything above

@@ -29,8 +29,16 @@ constexpr uint32_t kLogDead = 1 << 6;  // the fsync log has nothing that the tre
 struct Recovery {
     Committer& committer;
     std::string& why;
+    bool is_replayed;  // before it: by the mount, for reading
     RecoveryCounts counts;
 };
+
+// Whether it is what the log holds that makes recovery fail, and may do so at every mount.
+bool is_of_log(const Committer& committer, Status status)
+{
+    return !status.ok() && status.err() != Err::kNoMemory && status.err() != Err::kNoThread &&
+           !committer.store.volume.members().stopped();
+}
 
 Status begin_writing(Recovery& recovery)
 {
@@ -118,11 +126,11 @@ Status apply_records(Recovery& recovery)
         return {};
     }
     const MountOptions& options = committer.store.options;
-    bool refused = false;
-    const Status status = replay_fsync_log(committer, recovery.why, refused);
-    const bool dropped = options.drop_fsync_log && status.err() == Err::kCorrupt && refused;
-    if (status.ok() || (!dropped && !(options.rescue && options.read_only)))
+    const Status status = replay_fsync_log(committer, recovery.why);
+    if (status.ok() || !(options.rescue && options.read_only)) {
+        committer.held_up_by_log = is_of_log(committer, status);
         return status;
+    }
     CW_LOG_WARNING("%s: mounted without it", recovery.why.c_str());
     recovery.why.clear();
     return {};
@@ -137,8 +145,13 @@ Status commit_all(Recovery& recovery)
         store.timeline.open()->dirty = true;
         store.volume.renew_log_epoch();
     }
-    if (store.timeline.open()->dirty)
-        CW_TRY(recovery.committer.commit());
+    Committer& committer = recovery.committer;
+    if (store.timeline.open()->dirty) {
+        const Status status = committer.commit();
+        committer.held_up_by_log = is_of_log(committer, status) && committer.replayed_records > 0 &&
+                                   status.err() != Err::kNoSpace;
+        CW_TRY(status);
+    }
     store.service.become(ServiceState::Kind::kStarting);
     return {};
 }
@@ -186,12 +199,24 @@ constexpr RecoveryPass kReadingPasses[] = {
     {"replaying the fsync log", apply_records, kRowsWhole, kRecordsApplied},
 };
 
+// What the user may do about a pass that failed with that.
+std::string help_after(const Recovery& recovery, Status status)
+{
+    const char* const reading =
+        status.err() == Err::kTooManyFaults ? "; what is there can be read with -o ro" : "";
+    if (recovery.committer.held_up_by_log)
+        return recovery.is_replayed ? "; " + recovery.committer.step_to_write()
+                                    : help_without_log(recovery.committer, reading);
+    return status.err() == Err::kNoSpace && recovery.is_replayed
+               ? "; unmount it and mount it for writing, which takes less room"
+               : reading;
+}
+
 Status run_recovery(Committer& committer, std::span<const RecoveryPass> passes, std::string& why)
 {
     const uint64_t begun_ns = monotonic_ns();
     const uint64_t records_before = committer.replayed_records;
-    const bool is_replayed = records_before > 0 && committer.store.service.keeps_log();
-    Recovery recovery{committer, why, {}};
+    Recovery recovery{committer, why, records_before > 0 && committer.store.service.keeps_log(), {}};
     Status result;
     committer.recovered &= kRecordsApplied | kLogDead;
     for (const RecoveryPass& pass : passes) {
@@ -204,12 +229,8 @@ Status run_recovery(Committer& committer, std::span<const RecoveryPass> passes, 
         }
         result = status;
         if (why.empty())
-            why = std::string(pass.name) + " failed: " + err_text(status.err()) +
-                  (status.err() == Err::kTooManyFaults ? "; what is there can be read with -o ro" : "") +
-                  // Beside the records rows that are being committed take no new blocks.
-                  (status.err() == Err::kNoSpace && is_replayed
-                       ? "; unmount it and mount it for writing, which takes less room"
-                       : "");
+            why =
+                std::string(pass.name) + " failed: " + err_text(status.err()) + help_after(recovery, status);
         // Without room what needs none goes on: it can be read then.
         if (status != Status(Err::kNoSpace))
             break;

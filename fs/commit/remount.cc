@@ -8,11 +8,13 @@ namespace cowraid {
 
 namespace {
 
-Status check_not_failed(const ServiceState& service, std::string& why)
+Status check_not_failed(const Committer& committer, std::string& why)
 {
+    const ServiceState& service = committer.store.service;
     if (!service.failed())
         return {};
-    why = std::string("it has stopped writing: ") + service.stop_reason() + "; unmount and mount again";
+    why = std::string("it has stopped writing: ") + service.stop_reason() + "; " +
+          (committer.held_up_by_log ? committer.step_to_write() : "unmount and mount again");
     return Err::kReadOnly;
 }
 
@@ -38,7 +40,7 @@ Status Committer::remount(bool read_only, std::string& why)
 {
     MutexLock remount(remount_mutex);
     if (!read_only)
-        CW_TRY(check_not_failed(store.service, why));
+        CW_TRY(check_not_failed(*this, why));
     if (read_only && (store.service.read_only() || store.service.failed()))
         return {};
     if (!read_only && !store.service.read_only())
@@ -71,7 +73,7 @@ Status Committer::remount(bool read_only, std::string& why)
     store.volume.array().set_read_only(false);
     const Status status = start_writing(why);
     if (status.ok())
-        return check_not_failed(store.service, why);  // its first commits may have stopped it
+        return check_not_failed(*this, why);  // its first commits may have stopped it
     store.volume.end_writing();
     return status;
 }

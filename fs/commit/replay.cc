@@ -55,6 +55,8 @@ Status replay_scan(Committer& committer, FsyncScan& scan, bool& refused)
     const TransactionId open = committer.store.timeline.open()->id;
     if (committer.store.commit_number(open) < scan.commit_at_least())
         committer.store.number_commits_from(scan.commit_at_least());
+    if (committer.store.options.without_fsync_log)
+        return {};
     ReplayedState state(committer);  // nothing is applied before all have been read
     CW_ASSIGN(const uint64_t count, read_records(committer.store, scan, state));
     if (count == 0)
@@ -67,7 +69,6 @@ Status replay_scan(Committer& committer, FsyncScan& scan, bool& refused)
 }
 
 constexpr const char* kBeforeIt = "; what was before can be read with -o ro,rescue";
-constexpr const char* kWithoutIt = "; -o drop_fsync_log goes on without the rest";
 
 }  // namespace
 
@@ -174,19 +175,28 @@ Status ReplayedState::apply()
     return {};
 }
 
-Status replay_fsync_log(Committer& committer, std::string& why, bool& refused)
+std::string help_without_log(const Committer& committer, const char* reading)
+{
+    if (committer.store.options.drop_fsync_log)
+        return {};
+    return std::string(committer.store.volume.degraded() ? "; mount it with the members that are missing"
+                                                         : "") +
+           reading + "; as a last resort -o drop_fsync_log goes on without the rest";
+}
+
+Status replay_fsync_log(Committer& committer, std::string& why)
 {
     if (is_mutant(CommitMutant::kReplaySkipped))
         return {};
     Store& store = committer.store;
     Status status;
+    bool refused = false;
     for (int attempt = 0; attempt < kScans; ++attempt) {
         FsyncScan scan(store.volume.members(), store.volume.superblock(),
                        {store.volume.superblock().tree_commits});
         if (scan.lost_acknowledged() && !store.options.takes_what_there_is()) {
-            why = std::string("no copy is left of something that fsync acknowledged") +
-                  (store.volume.degraded() ? "; mount it with the members that are missing" : "") +
-                  kBeforeIt + kWithoutIt;
+            why = "no copy is left of something that fsync acknowledged" +
+                  help_without_log(committer, kBeforeIt);
             return Err::kCorrupt;
         }
         status = replay_scan(committer, scan, refused);
@@ -194,10 +204,10 @@ Status replay_fsync_log(Committer& committer, std::string& why, bool& refused)
             break;
     }
     if (status.err() == Err::kCorrupt)
-        why = std::string("the fsync log contradicts the last commit") + kBeforeIt +
-              (refused ? kWithoutIt : "");
+        why = "the fsync log contradicts the last commit" + help_without_log(committer, kBeforeIt);
     else if (!status.ok())
-        why = std::string("the fsync log cannot be replayed: ") + err_text(status.err()) + kBeforeIt;
+        why = std::string("the fsync log cannot be replayed: ") + err_text(status.err()) +
+              help_without_log(committer, kBeforeIt);
     return status;
 }
 

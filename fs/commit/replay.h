@@ -17,9 +17,12 @@ namespace cowraid {
 
 // Reads the log, which the superblock says is in use, and applies it. Nothing is written: the open
 // transaction needs a commit, and nothing may be appended before that is durable. Only where the core has
-// nothing but what a mount has put there; no other thread. On failure `why` says what is wrong; `refused`:
-// nothing was applied. kCorrupt: something acknowledged is lost, or the log contradicts the last commit.
-Status replay_fsync_log(Committer& committer, std::string& why, bool& refused);
+// nothing but what a mount has put there; no other thread. On failure `why` says what is wrong. kCorrupt:
+// something acknowledged is lost, or the log contradicts the last commit.
+Status replay_fsync_log(Committer& committer, std::string& why);
+// What helps a mount where the log cannot be applied or committed, to follow what is wrong. `reading`: what
+// can be read, and how. Empty with drop_fsync_log, which is what helps.
+std::string help_without_log(const Committer& committer, const char* reading);
 
 // What records say, one on top of the other.
 class ReplayedState {

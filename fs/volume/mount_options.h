@@ -40,8 +40,10 @@ struct MountOptions {
     bool half = false;
     // With read_only: mount although more members are missing than the profiles tolerate.
     bool rescue = false;
-    // What is lost of the fsync log, or contradicts the trees, is left out.
+    // What is lost of the fsync log is left out; all of it where it cannot be applied or committed.
     bool drop_fsync_log = false;
+    // Nothing of it is applied. For the second attempt of Filesystem::open().
+    bool without_fsync_log = false;
     AccessTime access_time = AccessTime::kRelative;
     bool directory_times = true;  // access times of directories, too
     // Changes of names wait until they are durable. With `sync` others do, too: the kernel sees to writes.

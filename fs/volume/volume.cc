@@ -139,6 +139,18 @@ void Volume::take_members(Assembly& assembly, const MountOptions& options)
     force_ = options.half;
 }
 
+std::vector<std::unique_ptr<BlockDevice>> Volume::give_devices()
+{
+    commit_thread_.assert_here();
+    std::vector<std::unique_ptr<BlockDevice>> devices = members_.give_devices();
+    for (const MemberRecord& spare : committed_.spares)
+        if (spares_.device(spare.id) != nullptr)
+            devices.push_back(spares_.take(spare.id));
+    if (replaced_ != nullptr)
+        devices.push_back(std::move(replaced_));
+    return devices;
+}
+
 void Volume::begin_with(Superblock superblock)
 {
     committed_ = next_ = std::move(superblock);

@@ -71,6 +71,8 @@ public:
     // Takes over the assembled members, reads the map, installs every group in the array. Writes nothing.
     static Result<std::unique_ptr<Volume>> open(Assembly assembly, const MountOptions& options,
                                                 std::string& why);
+    // What open() took over, to be assembled again. This volume may only be destroyed, before the devices.
+    [[nodiscard]] std::vector<std::unique_ptr<BlockDevice>> give_devices();
     // For mkfs: a volume without groups or trees, generation 0.
     static std::unique_ptr<Volume> create(std::vector<std::unique_ptr<BlockDevice>> devices,
                                           Superblock superblock);

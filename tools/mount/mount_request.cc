@@ -97,7 +97,8 @@ constexpr Rule kRules[] = {
     {.name = "drop_fsync_log",
      .action = Action::kDropFsyncLog,
      .help = "go on without what fsync acknowledged and no member has any more, when a mount is refused for "
-             "that: the files are as they were before"},
+             "that; and without all of the fsync log where what it holds cannot be applied or committed: the "
+             "files are as they were before"},
     {.name = "device",
      .action = Action::kDevice,
      .value = Value::kRequired,
