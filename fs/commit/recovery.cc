@@ -148,8 +148,10 @@ Status commit_all(Recovery& recovery)
     Committer& committer = recovery.committer;
     if (store.timeline.open()->dirty) {
         const Status status = committer.commit();
+        // A mount takes less room than a remount, whose rows, beside the records, take no new blocks.
+        const bool is_room = status.err() == Err::kNoSpace && recovery.is_replayed;
         committer.held_up_by_log = is_of_log(committer, status) && committer.replayed_records > 0 &&
-                                   status.err() != Err::kNoSpace;
+                                   (!is_room || committer.held_up_by_log);
         CW_TRY(status);
     }
     store.service.become(ServiceState::Kind::kStarting);
@@ -294,8 +296,9 @@ Status Committer::start(std::string& why)
         return {};
     }
     const Status status = start_writing(why);
-    // What the logs hold is in memory and can be read.
-    if (status.err() != Err::kNoSpace || (recovered & kRecordsApplied) == 0)
+    // What the logs hold is in memory and can be read, unless it is to be dropped.
+    if (status.err() != Err::kNoSpace || (recovered & kRecordsApplied) == 0 ||
+        (store.options.drop_fsync_log && held_up_by_log))
         return status;
     store.service.set_reason("no room for what the logs hold");
     store.volume.end_writing();

@@ -206,9 +206,12 @@ TEST_CASE("a replay that finds no place is shown read-only, and done by a later 
         REQUIRE_MESSAGE(mount(volume, why), why);
         CHECK(volume.fs().info().read_only);
         CHECK(volume.fs().info().read_only_reason == "no room for what the logs hold");
-        CHECK(volume.fs().info().read_only_step.starts_with("unmount it, run cowraid check, mount it again"));
+        CHECK(
+            volume.fs().info().read_only_step.starts_with("unmount it and mount it with -o drop_fsync_log"));
         CHECK(volume.fs().info().replayed_records > 0);
         require_logged(volume.fs());
+        CHECK_FALSE(volume.fs().committer.remount(false, why).ok());
+        CHECK_MESSAGE(why.find("-o drop_fsync_log") != std::string::npos, why);
         CHECK(volume.unmount().ok());
     }
     // Whatever was wrong with the members is no more.
@@ -220,6 +223,24 @@ TEST_CASE("a replay that finds no place is shown read-only, and done by a later 
     CheckReport report;
     REQUIRE_MESSAGE(volume.check(report, why).ok(), why);
     REQUIRE_CLEAN(report);
+}
+
+TEST_CASE("a replay that finds no place can be left out")
+{
+    SimVolume volume(kShape);
+    make_crashed(volume, 0);
+    flip(volume, places_of_data(volume));
+    MountOptions options = manual_options();
+    options.drop_fsync_log = true;
+    std::string why;
+    REQUIRE_MESSAGE(volume.mount(options, why).ok(), why);
+    CHECK(!volume.fs().info().read_only);
+    CHECK(volume.fs().info().replayed_records == 0);
+    CHECK(volume.fs().names.lookup(kRoot, "logged").err() == Err::kNotFound);
+    REQUIRE(volume.unmount().ok());
+    REQUIRE_MESSAGE(mount(volume, why), why);
+    CHECK(!volume.fs().info().read_only);
+    REQUIRE(volume.unmount().ok());
 }
 
 #ifdef COWRAID_MUTANTS
