@@ -276,7 +276,7 @@ void* Background::commit_main(void* self)
             committer.discards.choose();
             committer.scrub.note_commit();
             committed_us = clock_us();
-            soon = committer.empty_groups.wants_commit();
+            soon = committer.store.service.writing() && committer.empty_groups.wants_commit();
         } else {
             memory.step();  // twice in a row a trim gives back all that is free
         }

@@ -39,10 +39,9 @@ Status Committer::stop_writing()
 Status Committer::remount(bool read_only, std::string& why)
 {
     MutexLock remount(remount_mutex);
-    if (!read_only)
-        CW_TRY(check_not_failed(*this, why));
-    if (read_only && (store.service.read_only() || store.service.failed()))
+    if (read_only && store.service.read_only())
         return {};
+    CW_TRY(check_not_failed(*this, why));  // what was acknowledged may not be stored
     if (!read_only && !store.service.read_only())
         return {};
     if (read_only) {

@@ -54,7 +54,7 @@ int command_metrics(int argc, char** argv, CommandOptions options)
         print_json(out.get());
         return kExitOk;
     }
-    if (!write_all(STDOUT_FILENO, metrics_text(volumes)))
+    if (!write_all(STDOUT_FILENO, metrics_text(volumes, unanswered)))
         return command_failed(options, Err::kIo, std::string("standard output: ") + strerror(errno));
     return kExitOk;
 }
