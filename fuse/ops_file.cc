@@ -102,9 +102,12 @@ void answer_create(fuse_req_t request, const Attributes& made, fuse_file_info in
 {
     Frontend& frontend = frontend_of(request);
     const fuse_entry_param entry = entry_of(frontend, made);
-    const Open open = begin_open(frontend, made.inode, info);
+    Open open = begin_open(frontend, made.inode, info);
     info.direct_io = open.mode == OpenCacheMode::kDirect;
     info.keep_cache = true;
+    const bool is_marked = (made.mode & (S_ISGID | S_IXGRP)) == S_ISGID;
+    if (is_marked && (open.handle & kWritesDirectly) != 0 && keeps_set_gid(request, made.inode))
+        open.handle |= kKeepsSetGid;
     info.fh = open.handle;
     const int replied = fuse_reply_create(request, &entry, &info);
     if (replied != 0)

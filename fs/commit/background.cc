@@ -204,6 +204,7 @@ void CleanPace::work(uint64_t begin, bool is_idle, const CleanPressure& pressure
         if (!urgent)
             return;
         committer_.commit().ignore();  // an error has stopped the filesystem
+        committer_.discards.choose();
     }
     const uint64_t end = clock_us();
     step_us_ = end - begin;

@@ -175,13 +175,15 @@ Status ReplayedState::apply()
     return {};
 }
 
-std::string help_without_log(const Committer& committer, const char* reading)
+std::string help_without_log(const Committer& committer, const char* reading, bool keeps_some)
 {
     if (committer.store.options.drop_fsync_log)
         return {};
     return std::string(committer.store.volume.degraded() ? "; mount it with the members that are missing"
                                                          : "") +
-           reading + "; as a last resort -o drop_fsync_log goes on without the rest";
+           reading + "; as a last resort -o drop_fsync_log " +
+           (keeps_some ? "goes on without the rest"
+                       : "gives up all that fsync acknowledged since the last commit");
 }
 
 Status replay_fsync_log(Committer& committer, std::string& why)
@@ -196,7 +198,7 @@ Status replay_fsync_log(Committer& committer, std::string& why)
                        {store.volume.superblock().tree_commits});
         if (scan.lost_acknowledged() && !store.options.takes_what_there_is()) {
             why = "no copy is left of something that fsync acknowledged" +
-                  help_without_log(committer, kBeforeIt);
+                  help_without_log(committer, kBeforeIt, true);
             return Err::kCorrupt;
         }
         status = replay_scan(committer, scan, refused);

@@ -21,8 +21,9 @@ namespace cowraid {
 // something acknowledged is lost, or the log contradicts the last commit.
 Status replay_fsync_log(Committer& committer, std::string& why);
 // What helps a mount where the log cannot be applied or committed, to follow what is wrong. `reading`: what
-// can be read, and how. Empty with drop_fsync_log, which is what helps.
-std::string help_without_log(const Committer& committer, const char* reading);
+// can be read, and how. `keeps_some`: what comes before the loss is kept. Empty with drop_fsync_log, which is
+// what helps.
+std::string help_without_log(const Committer& committer, const char* reading, bool keeps_some = false);
 
 // What records say, one on top of the other.
 class ReplayedState {

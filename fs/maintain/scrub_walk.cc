@@ -386,7 +386,8 @@ public:
             may_record_ = reserve();
             gate_.emplace(store_.gate);
         } while (committing() && monotonic_ns() < deadline);
-        may_record_ = may_record_ && !committing();
+        // Also when it became read-only meanwhile: its last commit is to come.
+        may_record_ = may_record_ && !store_.timeline.view().committing;
         // It becomes read-only or stops: who goes on when it can be written again begins with this piece.
         if (!may_record_ && mends_ && !store_.service.writing())
             report_.given_up = true;
@@ -409,7 +410,7 @@ public:
     }
 
 private:
-    // What was being committed when the volume stopped stays so.
+    // Waits for nothing where no commit ends any more: what was being committed when it stopped stays so.
     [[nodiscard]] bool committing() const
     {
         return store_.service.writing() && static_cast<bool>(store_.timeline.view().committing);

@@ -167,15 +167,25 @@ uint64_t run_scene(const std::string& path, Run part, std::span<const Way> reade
     std::atomic<uint64_t> wrong{0};
     std::vector<std::thread> threads;
     uint64_t seed = 1;
-    for (const Way way : writers)
-        threads.emplace_back([&, way, seed = seed++] {
-            const Scene scene{path, part, *cells, stop, seed};
-            way == Way::kAio ? write_asynchronously(scene) : write_one_by_one(scene, way);
-        });
+    const auto start_writers = [&] {
+        for (const Way way : writers)
+            threads.emplace_back([&, way, seed = seed++] {
+                const Scene scene{path, part, *cells, stop, seed};
+                way == Way::kAio ? write_asynchronously(scene) : write_one_by_one(scene, way);
+            });
+    };
+    // Who opens the file first reads through the page cache, or writes past it: both orders are tried.
+    const bool readers_first = readers.size() == 1;
+    if (!readers_first)
+        start_writers();
     for (const Way way : readers)
         threads.emplace_back([&, way, seed = seed++] {
             read_and_check({path, part, *cells, stop, seed}, way, wrong);
         });
+    if (readers_first) {
+        usleep(kOpenMicroseconds * 10);
+        start_writers();
+    }
     if (readers.size() > 1)
         threads.emplace_back([&] { open_and_close({path, part, *cells, stop, seed}); });
     usleep(static_cast<useconds_t>(seconds * 1e6));

@@ -60,7 +60,7 @@ def wait_for(condition, seconds=PATIENCE, pause=0.05, otherwise=lambda: "waited 
 
 
 def pytest_configure(config):
-    """A run that is told to end cleans up what it mounted, as after ^C. A thread that fails fails its test."""
+    """Who is told to end cleans up what it mounted, as after ^C. A thread that fails fails its test."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     config.addinivalue_line("filterwarnings", "error::pytest.PytestUnhandledThreadExceptionWarning")
 

@@ -108,10 +108,9 @@ def test_pages_that_were_written_before_cost_a_direct_write_nothing(make_volume)
     volume.make()
     volume.mount()
     path = volume.mount_point / "file"
-    path.touch()
     page = mmap.mmap(-1, 4096)
     page.write(b"d" * 4096)
-    with open(path, "r+b", buffering=0) as file:
+    with open(path, "w+b", buffering=0) as file:
         file.write(b"b" * 65536)
         direct = os.open(path, os.O_RDWR | os.O_DIRECT)
         for index in range(8):

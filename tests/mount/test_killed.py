@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -114,8 +115,22 @@ def direct_writes(folder):
            f"--runtime={10 * PATIENCE:.0f}", "--continue_on_error=io"]
     writing = ["--rw=randwrite", "--ioengine=libaio", "--direct=1", "--iodepth=32"]
     reading = ["--rw=randread", "--invalidate=0"]
-    return [subprocess.Popen(["fio", "--name=job", *job, *how], stdout=subprocess.DEVNULL,
-                             stderr=subprocess.DEVNULL) for how in (writing, reading)]
+    programs = []
+    for how in (reading, writing):
+        programs.append(subprocess.Popen(["fio", "--name=job", *job, *how], stdout=subprocess.DEVNULL,
+                                         stderr=subprocess.DEVNULL))
+        # Who opens it after the writer reads past the page cache.
+        wait_for(lambda: f"{folder}/busy" in opened_by(programs[-1].pid))
+    return programs
+
+
+def opened_by(process):
+    """Paths, as far as they are open this moment."""
+    found = set()
+    for entry in Path(f"/proc/{process}/fd").glob("*"):
+        with contextlib.suppress(OSError):
+            found.add(os.readlink(entry))
+    return found
 
 
 def seeks(folder):

@@ -120,7 +120,7 @@ def is_traced(process):
 
 def test_the_daemon_looks_at_no_process_that_may_end_before_its_write_is_answered(volume, tmp_path):
     """An ending process waits for its asynchronous writes in whoever looked at its memory last."""
-    # Linux takes a descriptor for writing alone as direct, and asynchronous writes to it go on before the answer.
+    # A descriptor for writing alone is direct, too: asynchronous writes to it go on before the answer.
     files = {way: volume.mount_point / way for way in ("direct", "write only", "cached")}
     looked = {}
     for way, path in files.items():

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <set>
 
 #include "tools/cowraid/metrics_text.h"
 #include "tools/cowraid/mounted_command.h"
@@ -27,13 +28,16 @@ int command_metrics(int argc, char** argv, CommandOptions options)
     std::vector<VolumeStatus> volumes;
     std::vector<UnansweredVolume> unanswered;
     Json list = json_make_array(), others = json_make_array();
-    for (const int pid : silent)
+    for (const int pid : std::set<int>(silent.begin(), silent.end()))  // several may not be known
         unanswered.push_back({"", pid});
     for (const Uuid& uuid : *chosen) {
         Json answer;
         const auto status = ask_volume_status(uuid, answer, why);
         if (!status.ok() && !options.operands.empty())
             return command_failed(options, status.err(), "volume " + uuid_text(uuid) + ": " + why);
+        // One that is being unmounted is no longer there.
+        if (status.err() == Err::kShutdown || status.err() == Err::kNotFound)
+            continue;
         if (!status.ok()) {
             unanswered.push_back({uuid_text(uuid)});
             continue;
