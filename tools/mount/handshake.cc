@@ -45,9 +45,11 @@ Result<HandshakeMessage> receive_handshake(int channel)
                       {.iov_base = body.data(), .iov_len = body.size()}};
     HandshakeMessage out;
     ssize_t count;
+    // A peer that ended before it had read everything resets the connection; what it had said comes after
+    // that.
     do
         count = receive_message(channel, pieces, out.fd, 0);
-    while (count < 0 && errno == EINTR);
+    while (count < 0 && (errno == EINTR || errno == ECONNRESET));
     if (count == 0)
         return Err::kNotFound;
     if (count < static_cast<ssize_t>(sizeof word))

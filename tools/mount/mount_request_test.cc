@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "control/mount_table.h"
 #include "tools/mount/effective_options.h"
+#include "tools/mount/handshake.h"
 
 namespace cowraid {
 
@@ -316,6 +317,20 @@ TEST_CASE("mount table: the real one has the root, and paths are resolved")
     CHECK(mount_at(*table, "/") != nullptr);
     CHECK(mount_point_path("/proc/../proc/") == "/proc");
     CHECK(mount_point_path("/no-such-directory/x/") == "/no-such-directory/x");
+}
+
+TEST_CASE("handshake: what was said before the end is heard, though something was not read")
+{
+    auto ends = make_handshake_pair();
+    REQUIRE(ends.ok());
+    REQUIRE(send_handshake(ends->first.get(), HandshakeKind::kMember, "unread", -1).ok());
+    REQUIRE(send_handshake(ends->second.get(), HandshakeKind::kFailed, "why", -1).ok());
+    ends->second = UniqueFd();
+    const auto heard = receive_handshake(ends->first.get());
+    REQUIRE(heard.ok());
+    CHECK(heard->kind == HandshakeKind::kFailed);
+    CHECK(heard->text == "why");
+    CHECK(receive_handshake(ends->first.get()).err() == Err::kNotFound);
 }
 
 }  // namespace cowraid
