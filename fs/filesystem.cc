@@ -35,26 +35,30 @@ Result<std::unique_ptr<Filesystem>> load(Assembly assembly, const MountOptions& 
 Result<std::unique_ptr<Filesystem>> Filesystem::open(Assembly assembly, const MountOptions& options,
                                                      std::string& why)
 {
-    CW_ASSIGN(std::unique_ptr<Filesystem> filesystem, load(std::move(assembly), options, why));
-    const Status status = filesystem->committer.start(why);
-    if (status.ok())
-        return filesystem;
-    if (!options.drop_fsync_log || !filesystem->committer.held_up_by_log)
-        return status;
-    CW_LOG_WARNING(
-        "%s: mounting without the fsync log; what fsync acknowledged since the last commit is lost",
-        why.c_str());
-    why.clear();
-    // Nothing of the attempt is durable but what any mount writes first. It is begun anew, as after a crash.
-    std::vector<std::unique_ptr<BlockDevice>> devices = filesystem->volume->give_devices();
-    filesystem.reset();
-    CW_ASSIGN(Assembly again,
-              assemble(std::move(devices), why, {.strangers = Strangers::kSkip, .named = {}}));
-    MountOptions without = options;
-    without.without_fsync_log = true;
-    CW_ASSIGN(filesystem, load(std::move(again), without, why));
-    CW_TRY(filesystem->committer.start(why));
-    return filesystem;
+    MountOptions tried = options;
+    for (int attempt = 0;; ++attempt) {
+        CW_ASSIGN(std::unique_ptr<Filesystem> filesystem, load(std::move(assembly), tried, why));
+        const Status status = filesystem->committer.start(why);
+        if (status.ok())
+            return filesystem;
+        if (!options.drop_fsync_log || !filesystem->committer.held_up_by_log || tried.without_fsync_log)
+            return status;
+        // Errors may pass: once more with the log, then without. Nothing of an attempt is durable but what
+        // any mount writes first, so that the next one begins as after a crash.
+        tried.without_fsync_log = attempt > 0;
+        CW_LOG_WARNING("%s: %s", why.c_str(),
+                       tried.without_fsync_log
+                           ? "mounting without the fsync log; what fsync acknowledged since the last commit "
+                             "is left out"
+                           : "trying again with the fsync log");
+        why.clear();
+        std::vector<std::unique_ptr<BlockDevice>> devices = filesystem->volume->give_devices();
+        filesystem.reset();
+        AssemblyOptions same{.strangers = Strangers::kSkip, .named = {}};
+        for (const std::unique_ptr<BlockDevice>& device : devices)
+            same.named.emplace_back(device->name());  // they were taken before
+        CW_ASSIGN(assembly, assemble(std::move(devices), why, same));
+    }
 }
 
 Status Filesystem::close()

@@ -296,9 +296,9 @@ Status Committer::start(std::string& why)
         return {};
     }
     const Status status = start_writing(why);
-    // What the logs hold is in memory and can be read, unless it is to be dropped.
+    // What the logs hold is in memory and can be read, unless it is to be dropped, or was left out.
     if (status.err() != Err::kNoSpace || (recovered & kRecordsApplied) == 0 ||
-        (store.options.drop_fsync_log && held_up_by_log))
+        store.options.without_fsync_log || (store.options.drop_fsync_log && held_up_by_log))
         return status;
     store.service.set_reason("no room for what the logs hold");
     store.volume.end_writing();
