@@ -114,7 +114,9 @@ Status find_pieces(Store& store, const View& view, InodeNumber inode, const std:
 }
 
 // Resolves the range: memory copied, holes zeroed, the rest as stored pieces that `view` keeps in place.
-Status resolve(Store& store, Inode& inode, const BlockRange& range, View& view, StoredRange& stored)
+// `size_bytes`: of the file as it is in `view`.
+Status resolve(Store& store, Inode& inode, const BlockRange& range, View& view, StoredRange& stored,
+               uint64_t& size_bytes)
 {
     for (int attempt = 0; attempt < kUnlockedAttempts; ++attempt) {
         std::vector<BlockRange> gaps;
@@ -122,6 +124,7 @@ Status resolve(Store& store, Inode& inode, const BlockRange& range, View& view, 
         {
             MutexLock lock(inode.mutex);
             version = inode.extent_version;
+            size_bytes = inode.attributes.size_bytes;
             gaps = copy_from_memory(inode, range);
             view = store.items.view();
         }
@@ -134,6 +137,7 @@ Status resolve(Store& store, Inode& inode, const BlockRange& range, View& view, 
             return status;
     }
     MutexLock lock(inode.mutex);
+    size_bytes = inode.attributes.size_bytes;
     const std::vector<BlockRange> gaps = copy_from_memory(inode, range);
     view = store.items.view();
     return find_pieces(store, view, inode.number, gaps, stored);
@@ -149,22 +153,26 @@ void log_damage(Store& store, InodeNumber inode, uint64_t first, uint64_t last, 
 }  // namespace
 
 Status read_file_blocks(Store& store, Inode& inode, uint64_t first_block, uint64_t block_count,
-                        std::byte* memory, AlignedBuffer* lease)
+                        std::byte* memory, AlignedBuffer* lease, uint64_t* size_bytes)
 {
     View view;
+    uint64_t size = 0;
     StoredRange stored;
     LostBlocks lost;
-    Status status = resolve(store, inode, {first_block, block_count, memory}, view, stored);
+    Status status = resolve(store, inode, {first_block, block_count, memory}, view, stored, size);
     if (status == Status(Err::kTooBig)) {
         // Each half in memory of its own: what is read first would move with the lease of the other.
         const uint64_t half = block_count / 2;
         for (const auto& [first, count] : {std::pair(uint64_t{0}, half), {half, block_count - half}}) {
             AlignedBuffer part(count * kBlockBytes);
-            CW_TRY(read_file_blocks(store, inode, first_block + first, count, part.data(), &part));
+            CW_TRY(
+                read_file_blocks(store, inode, first_block + first, count, part.data(), &part, size_bytes));
             std::memcpy(memory + first * kBlockBytes, part.data(), count * kBlockBytes);
         }
         return {};
     }
+    if (size_bytes != nullptr)
+        *size_bytes = std::min(*size_bytes, size);
     // Frames first: what is in `memory` moves with a lease.
     if (status.ok())
         status = stored.frames.read(store, view, memory, lost);
@@ -202,7 +210,9 @@ Result<std::span<const std::byte>> Files::read(InodeNumber number, uint64_t offs
     const uint64_t block_count = divide_up(offset + bytes, kBlockBytes) - first_block;
     if (memory.size() < block_count * kBlockBytes)
         memory = AlignedBuffer(block_count * kBlockBytes);
-    CW_TRY(read_file_blocks(store, *inode, first_block, block_count, memory.data(), &memory));
+    // What was cut off meanwhile reads as zeros, and is no content.
+    CW_TRY(read_file_blocks(store, *inode, first_block, block_count, memory.data(), &memory, &size));
+    bytes = std::min<uint64_t>(bytes, size > offset ? size - offset : 0);
     return std::span<const std::byte>(memory.span().subspan(offset % kBlockBytes, bytes));
 }
 

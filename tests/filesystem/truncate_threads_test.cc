@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -85,5 +86,36 @@ TEST_CASE("seek: beside a writer that gives all blocks new places it finds no ho
     over = true;
     writer.join();
     CHECK(errors == 0);
+    REQUIRE(volume.unmount().ok());
+}
+
+TEST_CASE("read: what is cut off meanwhile is no content")
+{
+    SimVolume volume({3, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024});
+    make_and_mount(volume);
+    Filesystem& fs = volume.fs();
+    const Result<Attributes> made = fs.names.make_node(kRoot, "file", S_IFREG | 0644, 0, {});
+    REQUIRE_MESSAGE(made.ok(), err_text(made.err()));
+    const InodeNumber file = made->inode;
+    const std::vector<std::byte> content(256 * 1024 + 100, std::byte{7});
+    std::atomic<bool> over = false;
+    std::thread writer([&] {
+        SetAttributes cut;
+        cut.size_bytes = 0;
+        while (!over) {
+            CHECK(fs.files.write(file, 0, content, {}, {}).ok());
+            CHECK(fs.names.set_attributes(file, cut, {}).ok());
+        }
+    });
+    std::vector<std::byte> got(content.size());
+    uint64_t zeros = 0;
+    for (int round = 0; round < 20000; ++round) {
+        const Result<size_t> read = fs.files.read(file, 0, got);
+        REQUIRE(read.ok());
+        zeros += std::count(got.begin(), got.begin() + static_cast<std::ptrdiff_t>(*read), std::byte{0}) != 0;
+    }
+    over = true;
+    writer.join();
+    CHECK(zeros == 0);
     REQUIRE(volume.unmount().ok());
 }
