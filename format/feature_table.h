@@ -40,6 +40,8 @@ enum class FeatureSupport : uint8_t {
     X(shrink, kRefuse, 8, kHandled, "a balance makes a member smaller, and removes none", "2026-11-26")      \
     X(inode_flags, kRefuse, 9, kHandled, "inodes with flags count as damaged", "2026-11-29")                 \
     X(inline_frames, kRefuse, 10, kHandled, "compressed files inside nodes count as damaged", "2026-11-29")  \
+    X(cut_files, kRefuse, 11, kHandled, "what is behind the end of a file would come back when it grows",    \
+      "2026-12-01")                                                                                          \
     X(shared_blocks, kReadOnly, 0, kReserved, "a free would release blocks that another owner shares",       \
       "2026-11-20")                                                                                          \
     X(rights, kReadOnly, 1, kHandled, "access lists and capabilities would not change with their files",     \

@@ -89,7 +89,11 @@ inline constexpr uint64_t kInodeNoAccessTime = 8;  // reading does not change th
 // What is written to the file is compressed, or is not, whatever the mount says. At most one of them.
 inline constexpr uint64_t kInodeCompress = 16;
 inline constexpr uint64_t kInodeNoCompress = 32;
-inline constexpr uint64_t kInodeFlagsMask = 63;  // flags that this version knows
+inline constexpr uint64_t kInodeUserFlags = 63;  // those that users set
+// A truncation under way, or broken off: what is behind the end is nobody's content, and goes before the file
+// grows. Such a file has an orphan mark.
+inline constexpr uint64_t kInodeCut = 64;
+inline constexpr uint64_t kInodeFlagsMask = 127;  // flags that this version knows
 
 struct DiskLink {
     le64 parent;

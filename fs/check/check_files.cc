@@ -110,7 +110,8 @@ void FileTreeCheck::take_orphan_mark()
         ++next_orphan_;
     } else {
         // The mark may be in a node that cannot be read.
-        inode_.orphan = !watch_.whole() && inode_.attributes.link_count == 0;
+        inode_.orphan = !watch_.whole() &&
+                        (inode_.attributes.link_count == 0 || (inode_.attributes.flags & kInodeCut) != 0);
     }
 }
 
@@ -141,6 +142,8 @@ void FileTreeCheck::inode_item(const Key& key, std::span<const std::byte> payloa
     inode_.attributes = *attributes;
     if (attributes->flags != 0)
         context_.used_features |= feature_bit("inode_flags");
+    if ((attributes->flags & kInodeCut) != 0)
+        context_.used_features |= feature_bit("cut_files");
     context_.report().directories += attributes->is_directory();
     context_.report().files += attributes->is_regular();
 }

@@ -72,17 +72,21 @@ void examine_data(CheckContext& context, const GatheredInode& inode)
                              "inode %llu says %llu blocks, but has %llu stored and %llu reserved",
                              as_ull(inode.number), as_ull(attributes.data_blocks), as_ull(extents.stored),
                              as_ull(extents.reserved));
-    if (attributes.is_regular() && extents.stored_end > divide_up(attributes.size_bytes, kBlockBytes))
+    const bool is_cut = (attributes.flags & kInodeCut) != 0;
+    if (attributes.is_regular() && !is_cut &&
+        extents.stored_end > divide_up(attributes.size_bytes, kBlockBytes))
         context.findings.add("extent", {}, "inode %llu: data is stored up to file block %llu, behind its end",
                              as_ull(inode.number), as_ull(extents.stored_end));
 }
 
 void examine_orphan(CheckContext& context, const GatheredInode& inode)
 {
-    if (inode.orphan == (inode.attributes.link_count == 0))
+    const bool is_cut = (inode.attributes.flags & kInodeCut) != 0;
+    if (inode.orphan == (inode.attributes.link_count == 0 || is_cut))
         return;
     context.findings.add("inode", {},
                          inode.orphan ? "inode %llu has links, but is marked as an orphan"
+                         : is_cut     ? "inode %llu is being cut, but is not marked as an orphan"
                                       : "inode %llu has no links, but is not marked as an orphan",
                          as_ull(inode.number));
 }

@@ -189,17 +189,23 @@ Result<uint64_t> clear_piece(Files& files, Inode& inode, Range piece)
 
 using PieceFunction = Result<uint64_t> (*)(Files&, Inode&, Range);
 
-Status set_size_at_least(Store& store, Inode& inode, uint64_t size)
+Status set_size_at_least(Files& files, const Ref<Inode>& inode, uint64_t size)
 {
-    Operation operation(store);
-    CW_TRY(operation.begin(Operation::Kind::kGrow, 1));
-    MutexLock lock(inode.mutex);
-    if (inode.attributes.size_bytes >= size)
+    while (true) {
+        CW_TRY(files.finish_cut(inode, size));
+        Operation operation(files.store);
+        CW_TRY(operation.begin(Operation::Kind::kGrow, 1));
+        MutexLock lock(inode->mutex);
+        InodeAttributes& attributes = inode->attributes;
+        if (attributes.size_bytes >= size)
+            return {};
+        if ((attributes.flags & kInodeCut) != 0)
+            continue;
+        attributes.size_bytes = size;
+        attributes.modified = attributes.changed = current_time();
+        store_inode(operation, *inode);
         return {};
-    inode.attributes.size_bytes = size;
-    inode.attributes.modified = inode.attributes.changed = current_time();
-    store_inode(operation, inode);
-    return {};
+    }
 }
 
 // Writes zeros over the parts of edge blocks, inside the file only.
@@ -297,7 +303,7 @@ Result<Progress> RangeChange::step()
     if (to_clear_.first_block < to_clear_.end_block || to_reserve_.first_block < to_reserve_.end_block)
         return Progress::kMore;
     if ((mode_ & FALLOC_FL_KEEP_SIZE) == 0)
-        CW_TRY(set_size_at_least(files_.store, *inode_, end_));
+        CW_TRY(set_size_at_least(files_, inode_, end_));
     return Progress::kDone;
 }
 

@@ -51,13 +51,19 @@ Status clear_blocks(Files& files, Operation& operation, Inode& inode, uint64_t f
             store_inode(operation, inode);
         return status;
     }
+    drop_dirty(files, inode, first_block, block_count);
+    return {};
+}
+
+void drop_dirty(Files& files, Inode& inode, uint64_t first_block, uint64_t block_count)
+{
+    inode.mutex.assert_held();
     const DirtyRuns runs = inode.dirty.runs();
     const uint64_t erased = inode.dirty.erase(first_block, block_count);
     if (erased == 0)
-        return {};
+        return;
     files.tracker.note_blocks(inode, first_block, block_count);
     files.store.ledger.remove_dirty(erased, inode.dirty.runs() - runs, erased);
-    return {};
 }
 
 Status wait_for_dirty_room(Store& store)

@@ -12,8 +12,9 @@ namespace cowraid {
 
 // Fills whole blocks of a file: memory, stored blocks, zeros for holes and behind the end. `memory` is
 // 4096-aligned. No locks held. Fails whole; the log names the file. `lease`: as Array::read() takes it.
+// `size_bytes`, not null, becomes no more than the size that the file had when it was so.
 Status read_file_blocks(Store& store, Inode& inode, uint64_t first_block, uint64_t block_count,
-                        std::byte* memory, AlignedBuffer* lease = nullptr);
+                        std::byte* memory, AlignedBuffer* lease = nullptr, uint64_t* size_bytes = nullptr);
 
 // Adds blocks to the inode's dirty data, replacing older ones. Rows for `reserved_blocks` were reserved
 // before. Returns what the caller tells the ledger before it lets go of the inode: what was dirty already
@@ -24,6 +25,8 @@ Status read_file_blocks(Store& store, Inode& inode, uint64_t first_block, uint64
 // changed. The caller stores the inode. Requires inode.mutex, and that none of them is being flushed.
 Status clear_blocks(Files& files, Operation& operation, Inode& inode, uint64_t first_block,
                     uint64_t block_count);
+// Of these blocks only what is in memory and not on its way to members. Requires inode.mutex.
+void drop_dirty(Files& files, Inode& inode, uint64_t first_block, uint64_t block_count);
 
 // Waits while too much is dirty; asks for a flush early. kShutdown, kWouldWait. No locks held.
 Status wait_for_dirty_room(Store& store);

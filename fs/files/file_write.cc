@@ -211,6 +211,9 @@ Result<Outcome> apply_write(Files& files, const Ref<Inode>& inode, PendingWrite&
         write.offset = inode->attributes.size_bytes;
         return Outcome::kPrepareAgain;
     }
+    const bool is_cut = (inode->attributes.flags & kInodeCut) != 0;
+    if (is_cut && write.end() > inode->attributes.size_bytes)
+        return Outcome::kPrepareAgain;
     LedgerChange change;
     if (all_dirty(*inode, write)) {
         write_in_place(files, *inode, write);
@@ -237,6 +240,7 @@ Status perform_write(Files& files, const Ref<Inode>& inode, PendingWrite& write,
     while (true) {
         if (write.end() > INT64_MAX)
             return Err::kFileTooBig;
+        CW_TRY(files.finish_cut(inode, write.end()));
         if (!write.in_place)
             fill_buffer(write);
         Result<Outcome> outcome = apply_write(files, inode, write, caller);

@@ -72,6 +72,10 @@ struct Files {
     // Changes the size of a regular file, to INT64_MAX at most. Zeroes the rest of the last block when it
     // grows or shrinks into a block. Clears set-id bits like write().
     std::unique_ptr<LongChange> begin_truncation(Ref<Inode> inode, uint64_t new_size, const Caller& caller);
+    // The end of a truncation that was broken off, if one was; changes no times. finish_cut() is for who
+    // makes the file so long, if it has to be first; kWouldWait under NoWait. No locks held.
+    std::unique_ptr<LongChange> begin_end_of_cut(Ref<Inode> inode);
+    Status finish_cut(const Ref<Inode>& inode, uint64_t size);
 
     Store& store;
     InodeTable inodes;

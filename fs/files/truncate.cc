@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: MIT
 // Changing a file's size. Invariant: bytes of the last block behind the end are zero, in memory and stored,
 // so that growing needs no I/O.
+//
+// A file that becomes much smaller has its new size with the first piece, so that a crash leaves the old size
+// or the new one. Until the last piece it is marked (kInodeCut): what is stored behind its end is no content.
+// Who makes it longer ends that first, and the next mount does.
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 
+#include "format/feature_table.h"
+#include "format/items.h"
+#include "format/name_codec.h"
 #include "fs/files/extents.h"
 #include "fs/files/file_blocks.h"
 #include "fs/files/files.h"
 #include "fs/files/flush.h"
+#include "fs/txn/no_wait.h"
 #include "fs/txn/operation.h"
 
 namespace cowraid {
@@ -117,22 +126,46 @@ void zero_tail(Files& files, const Ref<Inode>& inode, uint64_t new_size, Tail ta
 // A file that keeps its size gives back what was reserved behind its end.
 bool cuts(const InodeAttributes& attributes, uint64_t new_size)
 {
-    return new_size < attributes.size_bytes ||
+    return new_size < attributes.size_bytes || (attributes.flags & kInodeCut) != 0 ||
            (new_size == attributes.size_bytes && attributes.data_blocks > 0);
 }
 
-// One operation's worth of cutting, or the whole of growing.
-Result<Progress> resize_piece(Files& files, const Ref<Inode>& inode, uint64_t new_size, LastBlock& last,
-                              CutEnd& cut, const Caller& caller)
+// Whether there is more to cut. An inode without names has its orphan mark for another reason, too. Requires
+// inode.mutex; the caller stores the inode.
+void mark_cut(Store& store, Operation& operation, Inode& inode, bool more)
+{
+    inode.mutex.assert_held();
+    InodeAttributes& attributes = inode.attributes;
+    if (((attributes.flags & kInodeCut) != 0) == more)
+        return;
+    attributes.flags ^= kInodeCut;
+    // A record of the fsync log would come before the superblock that says so.
+    if (more && !store.volume.need_features(feature_bit("inode_flags") | feature_bit("cut_files")))
+        operation.transaction().loggable = false;
+    if (attributes.link_count == 0)
+        return;
+    if (more)
+        operation.put(orphan_key(inode.number), {});
+    else
+        operation.erase(orphan_key(inode.number));
+}
+
+// One operation's worth of cutting, or the whole of growing. Without a size it ends what was begun.
+Result<Progress> resize_piece(Files& files, const Ref<Inode>& inode, std::optional<uint64_t> wanted_size,
+                              LastBlock& last, CutEnd& cut, const Caller& caller)
 {
     Operation operation(files.store);
-    CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceRuns + kFrameBlocksMax + 2, 1,
+    CW_TRY(operation.begin(Operation::Kind::kShrink, kPieceRuns + kFrameBlocksMax + 3, 1,
                            kFreedBlocksMax + 2 * kMaxExtentBlocks));
     MutexLock lock(inode->mutex);
     if (inode->removed)
         return Err::kStale;
     InodeAttributes& attributes = inode->attributes;
-    uint64_t size = new_size;
+    const bool is_marked = (attributes.flags & kInodeCut) != 0;
+    if (!wanted_size && !is_marked)
+        return Progress::kDone;
+    const uint64_t target = wanted_size.value_or(attributes.size_bytes);
+    const uint64_t new_size = is_marked ? std::min(target, attributes.size_bytes) : target;
     bool done = true;
     if (cuts(attributes, new_size)) {
         if (!inode->flushing.empty())
@@ -152,15 +185,17 @@ Result<Progress> resize_piece(Files& files, const Ref<Inode>& inode, uint64_t ne
                   piece_start(files.store, files.store.items.view(), inode->number, floor, end));
         CW_TRY(clear_blocks(files, operation, *inode, start, end - start));
         done = start == floor;
-        if (done)
-            zero_tail(files, inode, new_size, tail, last);
-        else
-            size = std::min(attributes.size_bytes, start * kBlockBytes);
-        cut = {start, size, inode->extent_version};
+        drop_dirty(files, *inode, floor, kMaxFileBlocks - floor);  // no record says more than the size
+        zero_tail(files, inode, new_size, tail, last);
+        cut = {start, new_size, inode->extent_version};
+        mark_cut(files.store, operation, *inode, !done);
+        done = done && new_size == target;
     }
-    attributes.size_bytes = size;
-    attributes.modified = attributes.changed = current_time();
-    clear_set_id(attributes, caller);
+    attributes.size_bytes = new_size;
+    if (wanted_size) {
+        attributes.modified = attributes.changed = current_time();
+        clear_set_id(attributes, caller);
+    }
     store_inode(operation, *inode);
     return done ? Progress::kDone : Progress::kMore;
 }
@@ -180,7 +215,8 @@ Status read_last_block(Store& store, Inode& inode, uint64_t block, LastBlock& la
 
 class Truncation final : public LongChange {
 public:
-    Truncation(Files& files, Ref<Inode> inode, uint64_t new_size, const Caller& caller)
+    // Without a size: the end of one that was broken off.
+    Truncation(Files& files, Ref<Inode> inode, std::optional<uint64_t> new_size, const Caller& caller)
         : files_(files), inode_(std::move(inode)), new_size_(new_size), caller_(caller), last_(files.store)
     {
     }
@@ -189,27 +225,44 @@ public:
         bool is_cut;
         {
             MutexLock lock(inode_->mutex);
-            is_cut = cuts(inode_->attributes, new_size_);
+            is_cut = !new_size_ || cuts(inode_->attributes, *new_size_);
         }
         // One that grows while this is on its way is looked at again.
         last_.version = LastBlock::kUnknown;
         if (is_cut)
             CW_TRY(wait_for_flush(files_, *inode_));
-        if (is_cut && last_.wanted)
-            CW_TRY(read_last_block(files_.store, *inode_, new_size_ / kBlockBytes, last_));
+        if (is_cut && last_.wanted && new_size_)
+            CW_TRY(read_last_block(files_.store, *inode_, *new_size_ / kBlockBytes, last_));
         return resize_piece(files_, inode_, new_size_, last_, cut_, caller_);
     }
 
 private:
     Files& files_;
     const Ref<Inode> inode_;
-    const uint64_t new_size_;
+    const std::optional<uint64_t> new_size_;
     const Caller caller_;
     LastBlock last_;
     CutEnd cut_;
 };
 
 }  // namespace
+
+std::unique_ptr<LongChange> Files::begin_end_of_cut(Ref<Inode> inode)
+{
+    return std::make_unique<Truncation>(*this, std::move(inode), std::nullopt, Caller{});
+}
+
+Status Files::finish_cut(const Ref<Inode>& inode, uint64_t size)
+{
+    {
+        MutexLock lock(inode->mutex);
+        if ((inode->attributes.flags & kInodeCut) == 0 || size <= inode->attributes.size_bytes)
+            return {};
+    }
+    if (NoWait::active())
+        return Err::kWouldWait;
+    return finish_change(*begin_end_of_cut(inode));
+}
 
 std::unique_ptr<LongChange> Files::begin_truncation(Ref<Inode> inode, uint64_t new_size, const Caller& caller)
 {

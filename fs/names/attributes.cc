@@ -10,6 +10,7 @@
 #include "fs/files/file_blocks.h"
 #include "fs/names/inode_use.h"
 #include "fs/names/names.h"
+#include "fs/names/removal.h"
 #include "fs/names/xattr.h"
 
 namespace cowraid {
@@ -166,9 +167,12 @@ public:
         if (!begun_)
             CW_TRY(names_.drop_capability(use_->number));
         begun_ = true;
-        CW_ASSIGN(const Progress progress, truncation_->step());
-        if (progress == Progress::kMore)
-            return progress;
+        const Result<Progress> progress = truncation_->step();
+        if (!progress.ok() && progress.err() != Err::kWouldWait)
+            queue_end_of_cut(names_, *use_);
+        CW_TRY(progress.status());
+        if (*progress == Progress::kMore)
+            return Progress::kMore;
         if (asks_for_more_than_size(change_)) {
             CW_ASSIGN(attributes, apply_change(names_.store, *use_, change_, caller_));
         } else {

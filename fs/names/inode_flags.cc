@@ -23,13 +23,14 @@ Result<uint64_t> Names::get_flags(InodeNumber inode)
 {
     CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
     MutexLock lock(use->mutex);
-    return use->attributes.flags & (may_be_compressed(use->attributes) ? UINT64_MAX : ~kBoth);
+    return use->attributes.flags & kInodeUserFlags &
+           (may_be_compressed(use->attributes) ? UINT64_MAX : ~kBoth);
 }
 
 Status Names::set_flags(InodeNumber inode, uint64_t mask, uint64_t wanted, const Caller& caller)
 {
     constexpr uint64_t kFixed = kInodeImmutable | kInodeAppend;
-    if ((wanted & ~kInodeFlagsMask) != 0)
+    if ((wanted & ~kInodeUserFlags) != 0)
         return Err::kUnsupported;
     CW_ASSIGN(const InodeUse use, use_inode(*this, inode));
     // What makes room on a full volume may begin with that.
@@ -46,6 +47,7 @@ Status Names::set_flags(InodeNumber inode, uint64_t mask, uint64_t wanted, const
     InodeAttributes& attributes = use->attributes;
     if ((wanted & mask & kBoth) != 0 && !may_be_compressed(attributes))
         return Err::kUnsupported;
+    mask &= kInodeUserFlags;
     const uint64_t flags = (attributes.flags & ~mask) | (wanted & mask);
     if ((flags & kBoth) == kBoth)
         return Err::kInvalid;

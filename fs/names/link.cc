@@ -30,7 +30,7 @@ Status add_link(Store& store, Operation& op, Inode& directory, std::string_view 
         return Err::kNoSpace;
     const timespec now = current_time();
     put_name(op, directory, slot.free_cursor, name, inode);
-    if (std::exchange(inode.temporary, false))
+    if (std::exchange(inode.temporary, false) && (inode.attributes.flags & kInodeCut) == 0)
         op.erase(orphan_key(inode.number));
     ++inode.attributes.link_count;
     inode.attributes.changed = now;

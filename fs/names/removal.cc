@@ -2,6 +2,7 @@
 #include "fs/names/removal.h"
 
 #include "fs/files/extents.h"
+#include "fs/files/file_blocks.h"
 #include "fs/files/flush.h"
 #include "fs/names/dirent.h"
 #include "fs/txn/group_planning.h"
@@ -13,18 +14,6 @@ namespace {
 
 // Items one operation may erase.
 constexpr uint32_t kErasedItemsMax = 512;
-
-void drop_dirty(Names& names, Inode& inode)
-{
-    inode.mutex.assert_held();
-    const uint64_t blocks = inode.dirty.block_count();
-    const DirtyRuns runs = inode.dirty.runs();
-    if (blocks == 0)
-        return;
-    inode.dirty.clear();
-    names.files.tracker.note_blocks(inode, 0, kMaxFileBlocks);
-    names.store.ledger.remove_dirty(blocks, DirtyRuns() - runs, blocks);
-}
 
 // The first item of an inode other than the inode item.
 Key first_item(InodeNumber inode)
@@ -83,7 +72,7 @@ Result<Progress> remove_piece(Names& names, Inode& inode, Key& from)
     if (!inode.flushing.empty())
         return Progress::kMore;
     inode.temporary = false;
-    drop_dirty(names, inode);
+    drop_dirty(names.files, inode, 0, kMaxFileBlocks);
     Unmapped removed;
     Result<Progress> progress = erase_items(names, operation, inode, from, removed);
     return_reserved(names.files, removed.reserved_blocks);
@@ -101,6 +90,22 @@ Result<Progress> remove_piece(Names& names, Inode& inode, Key& from)
     return Progress::kDone;
 }
 
+// Whether it has names: then its mark is that of a truncation that was broken off, which ends now.
+Result<bool> end_cut(Names& names, const Ref<Inode>& inode)
+{
+    {
+        MutexLock lock(inode->mutex);
+        if (inode->removed || inode->attributes.link_count == 0)
+            return false;
+    }
+    const std::unique_ptr<LongChange> cut = names.files.begin_end_of_cut(inode);
+    Progress progress = Progress::kMore;
+    while (progress == Progress::kMore && !names.removals.stopped()) {
+        CW_ASSIGN(progress, cut->step());
+    }
+    return true;
+}
+
 Status remove_pieces(Names& names, InodeNumber number)
 {
     {
@@ -110,8 +115,9 @@ Status remove_pieces(Names& names, InodeNumber number)
             return {};
         CW_TRY(found.status());
         const Ref<Inode>& inode = *found;
+        CW_ASSIGN(const bool has_names, end_cut(names, inode));
         Key from = first_item(number);
-        Progress progress = Progress::kMore;
+        Progress progress = has_names ? Progress::kDone : Progress::kMore;
         while (progress == Progress::kMore && !names.removals.stopped()) {
             CW_ASSIGN(progress, remove_piece(names, *inode, from));
         }
@@ -132,6 +138,16 @@ void queue_removal(Names& names, InodeNumber inode)
 {
     if (names.store.service.writing())
         names.removals.push(inode);
+}
+
+void queue_end_of_cut(Names& names, Inode& inode)
+{
+    {
+        MutexLock lock(inode.mutex);
+        if ((inode.attributes.flags & kInodeCut) == 0 || inode.attributes.link_count == 0)
+            return;
+    }
+    queue_removal(names, inode.number);
 }
 
 Status remove_inode(Names& names, InodeNumber number)

@@ -10,9 +10,12 @@ namespace cowraid {
 // item that unlink made keeps it findable until the work is done.
 void queue_removal(Names& names, InodeNumber inode);
 
+// The same for a truncation that an error broke off.
+void queue_end_of_cut(Names& names, Inode& inode);
+
 // Deletes data, attributes, item and orphan mark, in pieces small enough for one transaction each; does
-// nothing when the inode has names or is remembered again. What an error stopped that may go away is set
-// aside in the queue. Removal thread, or the simulator's step.
+// nothing when the inode is remembered again, and ends its truncation when it has names. What an error
+// stopped that may go away is set aside in the queue. Removal thread, or the simulator's step.
 Status remove_inode(Names& names, InodeNumber inode);
 
 // Until what was queued before the call is deleted, or cannot be: waits for the removal thread, or does its

@@ -157,7 +157,7 @@ void Volume::begin_with(Superblock superblock)
     identity_ = {committed_.volume_uuid, committed_.label, committed_.chunk_bytes, committed_.name_hash_seed};
     generation_.store(committed_.generation.value);
     log_epoch_.store(committed_.log_epoch);
-    needed_features_ = committed_.incompat_features & feature_bit("inode_flags");
+    needed_features_ = committed_.incompat_features & (feature_bit("inode_flags") | feature_bit("cut_files"));
     may_have_moved_blocks_.store((committed_.incompat_features & feature_bit("remap")) != 0);
     may_have_frames_.store((committed_.incompat_features & feature_bit("zstd")) != 0);
     keeps_rights_.store((committed_.readonly_features & feature_bit("rights")) != 0);

@@ -5,6 +5,7 @@
 #include <linux/falloc.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <string>
@@ -12,6 +13,7 @@
 #include "format/items.h"
 #include "format/node.h"
 #include "fs/layout.h"
+#include "tests/filesystem/check_content.h"
 #include "tests/filesystem/volume_contents.h"
 #include "tests/support/bytes.h"
 
@@ -51,13 +53,6 @@ InodeNumber make_file(Filesystem& fs, const char* name)
     const Result<Attributes> made = fs.names.make_node(kRoot, name, S_IFREG | 0644, 0, {});
     REQUIRE_MESSAGE(made.ok(), err_text(made.err()));
     return made->inode;
-}
-
-InodeNumber find_file(Filesystem& fs, const char* name)
-{
-    const Result<Attributes> found = fs.names.lookup(kRoot, name);
-    REQUIRE_MESSAGE(found.ok(), err_text(found.err()));
-    return found->inode;
 }
 
 const VolumeShape kDataShapes[] = {
@@ -690,4 +685,116 @@ TEST_CASE("data: a seek over many extents takes steps of a few hundred")
     write_all(fs, reserved, kBlocks * kBlockBytes, random_content(prng, 100));
     CHECK(steps_to(reserved, Files::Seek::kData, kBlocks * kBlockBytes) == 4);
     CHECK(steps_to(reserved, Files::Seek::kHole, 1) == 1);
+}
+
+namespace {
+
+constexpr uint64_t kRuns = 700;  // of one block each: three pieces
+constexpr uint64_t kOldBytes = (2 * kRuns - 1) * kBlockBytes, kNewBytes = 100;
+
+// A file of which the first piece was cut, and committed.
+struct CutFile {
+    CutFile() : volume({4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024})
+    {
+        make_and_mount(volume, manual_options());
+        Filesystem& fs = volume.fs();
+        file = fs.names.make_node(kRoot, "file", S_IFREG | 0644, 0, {})->inode;
+        const std::vector<std::byte> block(kBlockBytes, std::byte{7});
+        for (uint64_t run = 0; run < kRuns; ++run)
+            REQUIRE(fs.files.write(file, 2 * run * kBlockBytes, block, {}, {}).ok());
+        REQUIRE(fs.step(true).ok());
+        SetAttributes smaller;
+        smaller.size_bytes = kNewBytes;
+        auto change = fs.names.begin_set_attributes(file, smaller, {});
+        REQUIRE(change.ok());
+        // Its size is the old one or the new one.
+        for (uint64_t size = kOldBytes; size != kNewBytes;) {
+            const Result<Progress> progress = (*change)->step();
+            REQUIRE(progress.ok());
+            REQUIRE(*progress == Progress::kMore);
+            size = fs.names.get_attributes(file)->size_bytes;
+            REQUIRE((size == kOldBytes || size == kNewBytes));
+        }
+        REQUIRE(fs.names.get_attributes(file)->block_count_512 > kRuns);
+        REQUIRE(fs.step(true).ok());
+    }
+
+    void expect_zeros(Filesystem& fs)
+    {
+        std::vector<std::byte> got(kOldBytes);
+        REQUIRE(*fs.files.read(file, 0, got) == got.size());
+        const auto behind = got.begin() + kNewBytes;
+        CHECK(std::all_of(got.begin(), behind, [](std::byte b) { return b == std::byte{7}; }));
+        CHECK(std::all_of(behind, got.end(), [](std::byte b) { return b == std::byte{0}; }));
+    }
+
+    SimVolume volume;
+    InodeNumber file;
+};
+
+}  // namespace
+
+TEST_CASE("cut: a crash in the middle leaves the new size, and the next mount goes on")
+{
+    CutFile cut;
+    Image image = Image::copy_of(cut.volume);
+    REQUIRE_CLEAN(image.check());
+    {
+        const std::unique_ptr<Filesystem> fs = image.open_core();
+        const Result<Attributes> before = fs->names.lookup(kRoot, "file");
+        REQUIRE(fs->step(true).ok());
+        const Result<Attributes> now = fs->names.get_attributes(cut.file);
+        CHECK((before->size_bytes == kNewBytes && now->size_bytes == kNewBytes));
+        CHECK(now->block_count_512 <= 8);
+        CHECK(now->changed.tv_nsec == before->changed.tv_nsec);
+        SetAttributes longer;
+        longer.size_bytes = kOldBytes;
+        REQUIRE(fs->names.set_attributes(cut.file, longer, {}).ok());
+        cut.expect_zeros(*fs);
+        REQUIRE(fs->close().ok());
+    }
+    REQUIRE_CLEAN(image.check());
+}
+
+TEST_CASE("cut: who makes the file longer ends it first")
+{
+    SetAttributes longer;
+    longer.size_bytes = kOldBytes;
+    const std::byte one{7};
+    for (int way = 0; way < 3; ++way) {
+        CutFile cut;
+        Filesystem& fs = cut.volume.fs();
+        if (way == 1)
+            REQUIRE(fs.files.write(cut.file, kNewBytes - 1, {&one, 1}, {}, {}).ok());
+        if (way == 2)
+            REQUIRE(fs.files.allocate_range(cut.file, 0, 0, kOldBytes, {}).ok());
+        REQUIRE(fs.names.set_attributes(cut.file, longer, {}).ok());
+        REQUIRE(fs.step(way == 2).ok());
+        cut.expect_zeros(fs);
+        REQUIRE(cut.volume.unmount().ok());
+        REQUIRE_CLEAN(Image::copy_of(cut.volume).check());
+    }
+}
+
+TEST_CASE("cut: the file may lose its name, and get another one")
+{
+    for (const bool removes : {false, true}) {
+        CutFile cut;
+        Filesystem& fs = cut.volume.fs();
+        REQUIRE(fs.names.link(cut.file, kRoot, "other").ok());
+        REQUIRE(fs.names.unlink(kRoot, "file").ok());
+        if (removes)
+            REQUIRE(fs.names.unlink(kRoot, "other").ok());
+        REQUIRE(fs.step(true).ok());
+        REQUIRE(cut.volume.unmount().ok());
+        Image image = Image::copy_of(cut.volume);
+        REQUIRE_CLEAN(image.check());
+        const std::unique_ptr<Filesystem> again = image.open_core();
+        REQUIRE(again->step(true).ok());
+        const Result<Attributes> found = again->names.lookup(kRoot, "other");
+        CHECK(found.ok() == !removes);
+        CHECK((removes || found->block_count_512 <= 8));
+        REQUIRE(again->close().ok());
+        REQUIRE_CLEAN(image.check());
+    }
 }

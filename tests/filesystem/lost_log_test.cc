@@ -218,3 +218,44 @@ TEST_CASE("lost log: a volume that a remount could not commit says what helps")
     CHECK_MESSAGE(contains(why, "-o drop_fsync_log"), why);
     volume.kill();
 }
+
+TEST_CASE("lost log: a record between the pieces of a truncation can be replayed")
+{
+    constexpr uint64_t kRuns = 700;  // three pieces
+    SimVolume volume({4, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024});
+    make_and_mount(volume, manual_options());
+    Filesystem& fs = volume.fs();
+    const std::vector<std::byte> block(kBlockBytes, std::byte{7});
+    const auto make = [&](const char* name, uint64_t runs) {
+        const InodeNumber file = fs.names.make_node(kRoot, name, S_IFREG | 0644, 0, {})->inode;
+        for (uint64_t run = 0; run < runs; ++run)
+            REQUIRE(fs.files.write(file, 2 * run * kBlockBytes, block, {}, {}).ok());
+        return file;
+    };
+    const InodeNumber first = make("first", kRuns), file = make("file", kRuns);
+    REQUIRE(fs.step(true).ok());
+    SetAttributes empty;
+    empty.size_bytes = 0;
+    REQUIRE(fs.names.set_attributes(first, empty, {}).ok());  // the volume has the feature now
+    REQUIRE(fs.step(true).ok());
+    REQUIRE(fs.files.write(file, 10 * kBlockBytes, block, {}, {}).ok());
+    const InodeNumber synced = make("synced", 1);
+    REQUIRE(fs.committer.fsync(synced, Committer::SyncWhat::kAll).ok());
+    const auto change = fs.names.begin_set_attributes(file, empty, {});
+    REQUIRE(change.ok());
+    while (fs.names.get_attributes(file)->size_bytes != 0)
+        REQUIRE(*(*change)->step() == Progress::kMore);
+    const uint64_t records = fs.info().fsync_records;
+    REQUIRE(fs.files.write(synced, kBlockBytes, block, {}, {}).ok());
+    REQUIRE(fs.committer.fsync(synced, Committer::SyncWhat::kAll).ok());
+    REQUIRE(fs.info().fsync_records > records);
+    Image image = Image::copy_of(volume);
+    const std::unique_ptr<Filesystem> again = image.open_core();
+    CHECK(again->info().replayed_records > 0);
+    CHECK(again->names.lookup(kRoot, "file")->size_bytes == 0);
+    CHECK(again->names.lookup(kRoot, "synced")->size_bytes == 2 * kBlockBytes);
+    REQUIRE(again->step(true).ok());
+    CHECK(again->names.get_attributes(file)->block_count_512 == 0);
+    REQUIRE(again->close().ok());
+    REQUIRE_CLEAN(image.check());
+}
