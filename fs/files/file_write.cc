@@ -197,7 +197,7 @@ void note_written(Operation& operation, Inode& inode, const PendingWrite& write,
     store_inode(operation, inode);
 }
 
-enum class Outcome : uint8_t { kDone, kPrepareAgain, kEdgesNeeded };
+enum class Outcome : uint8_t { kDone, kPrepareAgain, kEdgesNeeded, kCutFirst };
 
 // The locked part: puts the prepared blocks into the inode, or says what is missing.
 Result<Outcome> apply_write(Files& files, const Ref<Inode>& inode, PendingWrite& write, const Caller& caller)
@@ -213,7 +213,7 @@ Result<Outcome> apply_write(Files& files, const Ref<Inode>& inode, PendingWrite&
     }
     const bool is_cut = (inode->attributes.flags & kInodeCut) != 0;
     if (is_cut && write.end() > inode->attributes.size_bytes)
-        return Outcome::kPrepareAgain;
+        return Outcome::kCutFirst;
     LedgerChange change;
     if (all_dirty(*inode, write)) {
         write_in_place(files, *inode, write);
@@ -240,7 +240,6 @@ Status perform_write(Files& files, const Ref<Inode>& inode, PendingWrite& write,
     while (true) {
         if (write.end() > INT64_MAX)
             return Err::kFileTooBig;
-        CW_TRY(files.finish_cut(inode, write.end()));
         if (!write.in_place)
             fill_buffer(write);
         Result<Outcome> outcome = apply_write(files, inode, write, caller);
@@ -253,6 +252,8 @@ Status perform_write(Files& files, const Ref<Inode>& inode, PendingWrite& write,
         files.store.ledger.release_data(std::exchange(write.reserved, 0));
         write.over_fallocated = false;
         CW_TRY(outcome.status());
+        if (*outcome == Outcome::kCutFirst)
+            CW_TRY(files.finish_cut(inode, write.end()));
         write.in_place = false;
     }
 }

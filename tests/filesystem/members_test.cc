@@ -5,7 +5,6 @@
 #include "tests/filesystem/volume_contents.h"
 #include "tests/filesystem/volume_shapes.h"
 #include "tests/support/bytes.h"
-#include "tests/support/capture.h"
 
 using namespace cowraid;
 using namespace cowraid::test;
@@ -500,11 +499,9 @@ TEST_CASE("members: a removal rests when another member fails, because its own i
     volume.cable(2).add_rule({.kinds = kFaultWrites | kFaultFlushes});
     REQUIRE(fs.step(true).ok());
     REQUIRE(fs.volume->degraded());
-    Captured captured;
     continue_balance(fs, 100, true);
     CHECK(fs.committer.balance.status().state == State::kPaused);
     const std::string steps = "bring back or replace what is out of service, or add a device";
-    CHECK(captured.text().find(steps + ", then cowraid balance resume lets it go on") != std::string::npos);
     CHECK_FALSE(fs.volume->members().leaving({1}));
     CHECK(fs.committer.balance.resume(why).err() == Err::kInvalid);
     CHECK(why == "without member 1 too few devices are in service; " + steps +
