@@ -268,6 +268,8 @@ private:
 // Edge blocks are zeroed by writing, whole blocks by unmapping them.
 Status RangeChange::begin()
 {
+    if (action() != FALLOC_FL_PUNCH_HOLE)
+        CW_TRY(files_.finish_cut(inode_, end_));  // it would take what is reserved behind the end
     CW_TRY(note_change(files_.store, *inode_, action(), caller_));
     if (action() != FALLOC_FL_PUNCH_HOLE)
         to_reserve_ = {from_ / kBlockBytes, divide_up(end_, kBlockBytes)};

@@ -103,7 +103,8 @@ Attributes attributes_of(const Inode& inode)
     const uint64_t waiting = inode.dirty.block_count() + inode.flushing.block_count();
     const bool counted_twice = from.data_blocks > 0 || (!inode.dirty.empty() && !inode.flushing.empty());
     const bool shrinks = inode.compresses || (from.flags & kInodeCompress) != 0;
-    out.block_count_estimated = waiting > 0 && (counted_twice || shrinks);
+    const bool is_cut = (from.flags & kInodeCut) != 0;
+    out.block_count_estimated = is_cut || (waiting > 0 && (counted_twice || shrinks));
     if (waiting > 0)
         blocks = std::max(blocks, std::min(blocks + waiting, divide_up(from.size_bytes, kBlockBytes)));
     out.block_count_512 = blocks * (kBlockBytes / 512);

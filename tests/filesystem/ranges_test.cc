@@ -351,18 +351,16 @@ TEST_CASE("ranges: what comes behind an end that is being cut off goes with the 
     file.write_apart(4096, 2, 1);
     require_ok(fs.step(true));
     const auto disturb = [&](size_t step) {
-        const auto reserve = [&](uint64_t block) {
-            return fs.files.allocate_range(file.inode(), FALLOC_FL_KEEP_SIZE, block * kBlockBytes,
-                                           10 * kBlockBytes);
-        };
         if (step == 1)
-            require_ok(reserve(7000));
-        if (step == 3)
-            require_ok(reserve(500));
-        if (step == 3)
             require_ok(fs.step(true));
+        if (step == 3)
+            require_ok(fs.files.allocate_range(file.inode(), kPunch, 500 * kBlockBytes, 100 * kBlockBytes));
+        // Both end the truncation that was begun first, before they take anything there.
         if (step == 5)
-            file.write(6000, 3);  // which ends the truncation that was begun first
+            require_ok(fs.files.allocate_range(file.inode(), FALLOC_FL_KEEP_SIZE, 7000 * kBlockBytes,
+                                               10 * kBlockBytes));
+        if (step == 5)
+            file.write(6000, 3);
     };
     CHECK(file.truncate_slowly(100, disturb).size() >= 6);
     CHECK(file.stored_blocks() == 50);
