@@ -177,7 +177,10 @@ TEST_CASE("open: who goes through the page cache")
     CHECK(modes.begin(kFile, O_RDONLY | O_DIRECT) == kDirect);
     CHECK(modes.begin(kFile, O_RDONLY) == kCached);
     CHECK(modes.begin(kFile, O_RDWR | O_DIRECT) == kDirect);
-    CHECK(modes.begin(kFile, O_RDONLY) == kDirect);
+    CHECK(modes.begin(kFile, O_RDONLY) == kCached);
+    CHECK(modes.begin(kFile, O_WRONLY) == kCached);
+    CHECK(modes.begin({9}, O_RDWR | O_DIRECT) == kDirect);
+    CHECK(modes.begin({9}, O_RDONLY) == kDirect);
 }
 
 TEST_CASE("nodes: the root is 1 for FUSE, others keep their number")

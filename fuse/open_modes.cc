@@ -11,9 +11,9 @@ OpenCacheMode OpenModes::begin(InodeNumber inode, int open_flags)
     Shard& shard = shard_of(inode);
     MutexLock lock(shard.mutex);
     Counts& counts = shard.inodes[inode.value];
-    const bool is_alone = access == O_WRONLY ? counts.cached == 0 : counts.direct_writers > 0;
+    const bool goes_past = counts.cached == 0 && (access == O_WRONLY || counts.direct_writers > 0);
     const OpenCacheMode mode =
-        (open_flags & O_DIRECT) != 0 || is_alone ? OpenCacheMode::kDirect : OpenCacheMode::kCached;
+        (open_flags & O_DIRECT) != 0 || goes_past ? OpenCacheMode::kDirect : OpenCacheMode::kCached;
     if (mode == OpenCacheMode::kCached)
         ++counts.cached;
     else if (access != O_RDONLY)

@@ -18,8 +18,10 @@ enum class OpenCacheMode : uint8_t {
 
 // O_DIRECT is obeyed. Else a file is written past the page cache or read through it, not both at once: the
 // kernel lets who reads a page see the new size before it drops the page, so that he finds zeros in the place
-// of what was appended. Who only writes goes past the cache unless somebody has the file open with it, and
-// who reads goes through it unless somebody writes past it. Thread-safe.
+// of what was appended. Who comes while somebody has the file open with the cache uses it, too; else who only
+// writes goes past it, and so does who reads while somebody writes so. A mapping of a descriptor that goes
+// past the cache makes the kernel drop all pages of the file, also those into which another program has just
+// written: nobody has such pages then. Thread-safe.
 class OpenModes {
 public:
     // Of an open with these flags, before it is answered. It counts until end().
