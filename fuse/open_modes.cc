@@ -3,6 +3,8 @@
 
 #include <fcntl.h>
 
+#include "base/assert.h"
+
 namespace cowraid {
 
 OpenCacheMode OpenModes::begin(InodeNumber inode, int open_flags)
@@ -11,30 +13,23 @@ OpenCacheMode OpenModes::begin(InodeNumber inode, int open_flags)
     Shard& shard = shard_of(inode);
     MutexLock lock(shard.mutex);
     Counts& counts = shard.inodes[inode.value];
-    const bool goes_past = counts.cached == 0 && (access == O_WRONLY || counts.direct_writers > 0);
+    const bool goes_past = counts.cached == 0 && (access == O_WRONLY || counts.direct > 0);
     const OpenCacheMode mode =
         (open_flags & O_DIRECT) != 0 || goes_past ? OpenCacheMode::kDirect : OpenCacheMode::kCached;
-    if (mode == OpenCacheMode::kCached)
-        ++counts.cached;
-    else if (access != O_RDONLY)
-        ++counts.direct_writers;
-    if (counts.cached + counts.direct_writers == 0)
-        shard.inodes.erase(inode.value);
+    ++(mode == OpenCacheMode::kCached ? counts.cached : counts.direct);
     return mode;
 }
 
-void OpenModes::end(InodeNumber inode, OpenCacheMode mode, bool may_write)
+void OpenModes::end(InodeNumber inode, OpenCacheMode mode)
 {
-    if (mode == OpenCacheMode::kDirect && !may_write)
-        return;
     Shard& shard = shard_of(inode);
     MutexLock lock(shard.mutex);
     const auto at = shard.inodes.find(inode.value);
     CW_ASSERT(at != shard.inodes.end());
     Counts& counts = at->second;
-    uint32_t& count = mode == OpenCacheMode::kCached ? counts.cached : counts.direct_writers;
+    uint32_t& count = mode == OpenCacheMode::kCached ? counts.cached : counts.direct;
     CW_ASSERT(count > 0);
-    if (--count == 0 && counts.cached + counts.direct_writers == 0)
+    if (--count == 0 && counts.cached + counts.direct == 0)
         shard.inodes.erase(at);
 }
 

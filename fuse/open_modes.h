@@ -18,20 +18,18 @@ enum class OpenCacheMode : uint8_t {
 
 // O_DIRECT is obeyed. Else a file is written past the page cache or read through it, not both at once: the
 // kernel lets who reads a page see the new size before it drops the page, so that he finds zeros in the place
-// of what was appended. Who comes while somebody has the file open with the cache uses it, too; else who only
-// writes goes past it, and so does who reads while somebody writes so. A mapping of a descriptor that goes
-// past the cache makes the kernel drop all pages of the file, also those into which another program has just
-// written: nobody has such pages then. Thread-safe.
+// of what was appended. Who comes while others have the file open does as they do; else who only writes goes
+// past the cache. A mapping of a descriptor that goes past it makes the kernel drop all pages of the file,
+// also those into which another program has just written: nobody has such pages then. Thread-safe.
 class OpenModes {
 public:
     // Of an open with these flags, before it is answered. It counts until end().
     OpenCacheMode begin(InodeNumber inode, int open_flags);
-    // With the access that it was opened with.
-    void end(InodeNumber inode, OpenCacheMode mode, bool may_write);
+    void end(InodeNumber inode, OpenCacheMode mode);
 
 private:
     struct Counts {
-        uint32_t cached = 0, direct_writers = 0;
+        uint32_t cached = 0, direct = 0;
     };
     struct Shard {
         Mutex mutex{LockRank::kLeaf};

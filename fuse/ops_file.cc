@@ -64,8 +64,7 @@ void end_open(Frontend& frontend, InodeNumber inode, uint64_t handle)
 {
     if (frontend.drops_before_direct.load(std::memory_order_relaxed))
         frontend.open_modes.end(inode,
-                                (handle & kCached) != 0 ? OpenCacheMode::kCached : OpenCacheMode::kDirect,
-                                (handle & kWritesDirectly) != 0);
+                                (handle & kCached) != 0 ? OpenCacheMode::kCached : OpenCacheMode::kDirect);
     if ((handle & kWritesDirectly) != 0)
         frontend.page_cache.end_direct(inode);
     else if ((handle & kMayMap) != 0)
