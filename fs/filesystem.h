@@ -16,7 +16,7 @@ class Filesystem {
 public:
     // Opens an assembled volume. Applies the degraded policy, rewrites superblock and map on all present
     // members before any other write, starts the commit thread (unless options.manual_commit). With
-    // options.drop_fsync_log it begins anew without the fsync log where that keeps it from starting. On
+    // options.drop_fsync_log it begins anew where the fsync log keeps it from starting, then without it. On
     // failure `why` holds one line for the user. kReadOnly is never returned: a volume that may only be read
     // is opened read-only and says so in info().
     static Result<std::unique_ptr<Filesystem>> open(Assembly assembly, const MountOptions& options,

@@ -306,16 +306,27 @@ TEST_CASE("emptying: what is freed between reading and switching stays freed, at
     }
 }
 
-TEST_CASE("emptying: marked groups go on when the balance is cancelled and the cleaner is off")
+namespace {
+
+// An unmounted volume whose cancelled balance has left marked groups behind.
+Contents leave_marked(SimVolume& volume, Prng& prng)
 {
-    Prng prng(seed());
-    SimVolume volume(shape_of(4, ProfileId::kRaid5));
     make_and_mount(volume);
     const Contents contents = thin_file(volume.fs(), prng, 240 * kMiB);
     mark_several(volume.fs());
     std::string why;
     REQUIRE(volume.fs().committer.balance.cancel(why).ok());
     REQUIRE(volume.unmount().ok());
+    return contents;
+}
+
+}  // namespace
+
+TEST_CASE("emptying: marked groups go on when the balance is cancelled and the cleaner is off")
+{
+    Prng prng(seed());
+    SimVolume volume(shape_of(4, ProfileId::kRaid5));
+    const Contents contents = leave_marked(volume, prng);
     MountOptions options;
     options.clean = false;
     options.commit_seconds = 1;
@@ -337,12 +348,7 @@ TEST_CASE("emptying: a tree that could not be read for a while stops it for a wh
 {
     Prng prng(seed());
     SimVolume volume(shape_of(4, ProfileId::kRaid5));
-    make_and_mount(volume);
-    const Contents contents = thin_file(volume.fs(), prng, 240 * kMiB);
-    mark_several(volume.fs());
-    std::string why;
-    REQUIRE(volume.fs().committer.balance.cancel(why).ok());
-    REQUIRE(volume.unmount().ok());
+    const Contents contents = leave_marked(volume, prng);
     const std::vector<SpoiltLeaf> spoilt = spoil_leaves(volume, nullptr, prng);
     REQUIRE_FALSE(spoilt.empty());
     MountOptions options;

@@ -13,6 +13,17 @@
 using namespace cowraid;
 using namespace cowraid::test;
 
+namespace {
+
+InodeNumber make_file(Filesystem& fs)
+{
+    const Result<Attributes> made = fs.names.make_node(kRoot, "file", S_IFREG | 0644, 0, {});
+    REQUIRE_MESSAGE(made.ok(), err_text(made.err()));
+    return made->inode;
+}
+
+}  // namespace
+
 TEST_CASE("truncate: a file that grows while it is made longer keeps the block between")
 {
     // Longer when the truncate looks, shorter than another's write when it acts.
@@ -23,9 +34,7 @@ TEST_CASE("truncate: a file that grows while it is made longer keeps the block b
     std::vector<std::byte> head(5000), far(100);
     prng.fill(head.data(), head.size());
     prng.fill(far.data(), far.size());
-    const Result<Attributes> made = fs.names.make_node(kRoot, "file", S_IFREG | 0644, 0, {});
-    REQUIRE_MESSAGE(made.ok(), err_text(made.err()));
-    const InodeNumber file = made->inode;
+    const InodeNumber file = make_file(fs);
     const auto resize = [&](uint64_t bytes) {
         SetAttributes change;
         change.size_bytes = bytes;
@@ -60,9 +69,7 @@ TEST_CASE("seek: beside a writer that gives all blocks new places it finds no ho
     SimVolume volume({3, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024});
     make_and_mount(volume);
     Filesystem& fs = volume.fs();
-    const Result<Attributes> made = fs.names.make_node(kRoot, "file", S_IFREG | 0644, 0, {});
-    REQUIRE_MESSAGE(made.ok(), err_text(made.err()));
-    const InodeNumber file = made->inode;
+    const InodeNumber file = make_file(fs);
     const std::vector<std::byte> content(kBlocks * kBlockBytes, std::byte{7});
     REQUIRE(fs.files.write(file, 0, content, {}, {}).ok());
     std::atomic<bool> over = false;
@@ -94,9 +101,7 @@ TEST_CASE("read: what is cut off meanwhile is no content")
     SimVolume volume({3, 96 * kMiB, ProfileId::kRaid5, ProfileId::kRaid1, 64 * 1024});
     make_and_mount(volume);
     Filesystem& fs = volume.fs();
-    const Result<Attributes> made = fs.names.make_node(kRoot, "file", S_IFREG | 0644, 0, {});
-    REQUIRE_MESSAGE(made.ok(), err_text(made.err()));
-    const InodeNumber file = made->inode;
+    const InodeNumber file = make_file(fs);
     const std::vector<std::byte> content(256 * 1024 + 100, std::byte{7});
     std::atomic<bool> over = false;
     std::thread writer([&] {
