@@ -3,6 +3,7 @@
 without limit."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -196,6 +197,11 @@ def test_who_mounted_it_is_told_that_the_daemon_does_not_answer(mounted):
         assert "only" not in result.stderr
 
 
+def scrub_runs(volume):
+    status = json.loads(tool("cowraid", "scrub", "status", "--json", volume.mount_point).stdout)
+    return status["state"] == "running"
+
+
 # A daemon ends a connection that brings no request for 5 s, and has 10 s to answer.
 @pytest.mark.parametrize("stops, seconds", [("command", 7), ("daemon", 12)])
 def test_who_waits_for_a_scrub_outlasts_a_stop(mounted, stops, seconds):
@@ -203,8 +209,7 @@ def test_who_waits_for_a_scrub_outlasts_a_stop(mounted, stops, seconds):
     tool("cowraid", "filesystem", "sync", mounted.mount_point)
     command = [TOOLS / "cowraid", "scrub", "--limit", "2m", "--json", mounted.mount_point]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as scrub:
-        wait_for(lambda: '"running"' in tool("cowraid", "scrub", "status", "--json",
-                                             mounted.mount_point).stdout)
+        wait_for(lambda: scrub_runs(mounted))
         time.sleep(1)
         process = scrub.pid if stops == "command" else mounted.daemon()
         os.kill(process, signal.SIGSTOP)
@@ -222,8 +227,7 @@ def test_who_waits_for_a_scrub_is_told_that_the_daemon_ended(mounted):
     tool("cowraid", "filesystem", "sync", mounted.mount_point)
     command = [TOOLS / "cowraid", "scrub", "--limit", "2m", mounted.mount_point]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as scrub:
-        wait_for(lambda: '"running"' in tool("cowraid", "scrub", "status", "--json",
-                                             mounted.mount_point).stdout)
+        wait_for(lambda: scrub_runs(mounted))
         with stopped(mounted):
             assert "does not answer" in scrub.stderr.readline()
             mounted.kill()
