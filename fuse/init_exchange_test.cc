@@ -169,10 +169,13 @@ TEST_CASE("open: who goes through the page cache")
         modes.end(kFile, kCached);
     CHECK(modes.begin(kFile, O_WRONLY) == kDirect);
     modes.end(kFile, kDirect);
-    // O_DIRECT is obeyed.
-    CHECK(modes.begin(kOther, O_RDWR | O_DIRECT) == kDirect);
+    // The kernel obeys O_DIRECT of the others, too. Who reads only does not decide for them.
+    CHECK(modes.begin(kOther, O_RDWR | O_DIRECT) == kCached);
     CHECK(modes.begin(kOther, O_WRONLY) == kCached);
+    CHECK(modes.begin(kFile, O_RDONLY | O_DIRECT) == kCached);
+    modes.end(kFile, kCached);
     CHECK(modes.begin(kFile, O_RDWR | O_DIRECT) == kDirect);
+    CHECK(modes.begin(kFile, O_RDONLY | O_DIRECT) == kDirect);
     CHECK(modes.begin(kFile, O_RDONLY) == kDirect);
 }
 

@@ -13,9 +13,10 @@ OpenCacheMode OpenModes::begin(InodeNumber inode, int open_flags)
     Shard& shard = shard_of(inode);
     MutexLock lock(shard.mutex);
     Counts& counts = shard.inodes[inode.value];
-    const bool goes_past = counts.cached == 0 && (access == O_WRONLY || counts.direct > 0);
-    const OpenCacheMode mode =
-        (open_flags & O_DIRECT) != 0 || goes_past ? OpenCacheMode::kDirect : OpenCacheMode::kCached;
+    const bool writes_past = access == O_WRONLY || (access == O_RDWR && (open_flags & O_DIRECT) != 0);
+    const OpenCacheMode mode = counts.cached == 0 && (counts.direct > 0 || writes_past)
+                                   ? OpenCacheMode::kDirect
+                                   : OpenCacheMode::kCached;
     ++(mode == OpenCacheMode::kCached ? counts.cached : counts.direct);
     return mode;
 }

@@ -16,11 +16,12 @@ enum class OpenCacheMode : uint8_t {
     kDirect,  // no page cache: one copy less, and direct writes beside each other
 };
 
-// O_DIRECT is obeyed. Else a file is written past the page cache or read through it, not both at once: the
-// kernel lets who reads a page see the new size before it drops the page, so that he finds zeros in the place
-// of what was appended. Who comes while others have the file open does as they do; else who only writes goes
-// past the cache. A mapping of a descriptor that goes past it makes the kernel drop all pages of the file,
-// also those into which another program has just written: nobody has such pages then. Thread-safe.
+// A file is written past the page cache or read through it, not both at once: the kernel lets who reads a
+// page see the new size before it drops the page, so that he finds zeros in the place of what was appended.
+// And a mapping of a descriptor that goes past the cache makes the kernel drop all pages of the file, also
+// those into which another program has just written: nobody has such pages then. Who comes while others have
+// the file open does as they do; else who only writes goes past the cache, and who writes with O_DIRECT. Who
+// only reads never decides for others. The kernel obeys O_DIRECT in either mode. Thread-safe.
 class OpenModes {
 public:
     // Of an open with these flags, before it is answered. It counts until end().

@@ -16,13 +16,18 @@ constexpr uint32_t kOpenParallelDirectWrites = 1 << 6;
 // Every open keeps the cache. One that does not makes the kernel drop all pages of the inode, also those into
 // which a program has just written and whose WRITE has not come yet: a reader would bring back what was there
 // before, for good.
-bool reply_open(fuse_req_t request, OpenCacheMode mode, uint64_t handle)
+//
+// Beside a direct write that others may join, a mapping of the file by the same program can wait for the
+// write, and the write for the mapping (mmap_lock; Linux 6.9 and later): so only O_DIRECT has them.
+bool reply_open(fuse_req_t request, int open_flags, OpenCacheMode mode, uint64_t handle)
 {
     fuse_open_out answer{};
     answer.fh = handle;
     answer.open_flags = FOPEN_KEEP_CACHE;
     if (mode == OpenCacheMode::kDirect)
-        answer.open_flags |= FOPEN_DIRECT_IO | kOpenParallelDirectWrites;
+        answer.open_flags |= FOPEN_DIRECT_IO;
+    if (mode == OpenCacheMode::kDirect && (open_flags & O_DIRECT) != 0)
+        answer.open_flags |= kOpenParallelDirectWrites;
     return fuse_reply_buf(request, reinterpret_cast<const char*>(&answer), sizeof answer) == 0;
 }
 

@@ -77,7 +77,7 @@ void answer_open(fuse_req_t request, InodeNumber inode, const fuse_file_info& in
     Open open = begin_open(frontend, inode, info);
     if ((open.handle & kWritesDirectly) != 0 && keeps_set_gid(request, inode))
         open.handle |= kKeepsSetGid;
-    if (!reply_open(request, open.mode, open.handle))
+    if (!reply_open(request, info.flags, open.mode, open.handle))
         end_open(frontend, inode, open.handle);
 }
 

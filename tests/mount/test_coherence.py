@@ -10,6 +10,7 @@ import mmap
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -230,19 +231,17 @@ def append_lines(path, end, count, new_file):
 def test_what_is_appended_while_others_cut_the_file_follows_no_zeros(log):
     """As of a log that is emptied by the shell: `: > log`."""
     log.write_bytes(b"")
-    end = time.monotonic() + 3
-    writer = append_lines(log, end, 100, new_file=False)
-    cut = 0
-    while time.monotonic() < end:
+    writer = append_lines(log, time.monotonic() + PATIENCE, 100, new_file=False)
+    for cut in range(400):
         os.close(os.open(log, os.O_WRONLY | os.O_TRUNC))
-        cut += 1
         os.kill(writer, signal.SIGSTOP)
         time.sleep(0.002)
         content = log.read_bytes()
         os.kill(writer, signal.SIGCONT)
         assert content == LINE * (len(content) // len(LINE)), cut
-    assert os.waitpid(writer, 0)[1] == 0
-    assert cut > 100
+    assert os.waitpid(writer, os.WNOHANG) == (0, 0)
+    os.kill(writer, signal.SIGKILL)
+    os.waitpid(writer, 0)
 
 
 def test_who_reads_a_file_that_grows_finds_no_zeros_at_its_end(log):
@@ -258,3 +257,59 @@ def test_who_reads_a_file_that_grows_finds_no_zeros_at_its_end(log):
         os.close(fd)
     assert os.waitpid(writer, 0)[1] == 0
     assert wrong == 0, f"{wrong} of {reads}"
+
+
+MAPPER = """
+import mmap, os, sys
+fd = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
+print("begun", flush=True)
+while True:
+    with mmap.mmap(fd, 4096, mmap.MAP_SHARED, mmap.PROT_READ) as pages:
+        pages[0]
+"""
+
+
+def test_who_may_only_read_a_file_makes_nobody_see_what_was_there_before(log):
+    """By mappings of a descriptor with O_DIRECT, beside which the file is open with the page cache."""
+    log.write_bytes(bytes(4096))
+    reader = os.open(log, os.O_RDONLY)
+    with subprocess.Popen([sys.executable, "-c", MAPPER, log], stdout=subprocess.PIPE) as mapper:
+        try:
+            assert mapper.stdout.readline() == b"begun\n"
+            writer = os.open(log, os.O_WRONLY)
+            end = time.monotonic() + 5
+            number = 0
+            while time.monotonic() < end or number < 1000:
+                number += 1
+                os.pwrite(writer, number.to_bytes(8, "little"), 0)
+                assert int.from_bytes(os.pread(reader, 8, 0), "little") == number
+        finally:
+            mapper.kill()
+
+
+MAPS_BESIDE_A_WRITE = """
+import mmap, os, sys, threading
+writer = os.open(sys.argv[1], os.O_WRONLY)
+reader = os.open(sys.argv[1], os.O_RDONLY)
+size = os.fstat(writer).st_size
+done = threading.Event()
+
+
+def write():
+    for _ in range(8):
+        with mmap.mmap(-1, size) as source:  # of which no page is there yet
+            assert os.pwritev(writer, [source], 0) == size
+    done.set()
+
+
+thread = threading.Thread(target=write)
+thread.start()
+while not done.is_set():
+    mmap.mmap(reader, 4096, mmap.MAP_SHARED, mmap.PROT_READ).close()
+thread.join()
+"""
+
+
+def test_a_program_that_maps_the_file_to_which_it_writes_does_not_wait_for_itself(log):
+    log.write_bytes(bytes(32 << 20))
+    run(sys.executable, "-c", MAPS_BESIDE_A_WRITE, log, timeout=5 * PATIENCE)
