@@ -64,7 +64,7 @@ Result<uint64_t> piece_start(Store& store, const View& view, InodeNumber inode, 
 {
     uint64_t start = end;
     uint64_t freed = 0;
-    for (size_t runs = 0; runs < kPieceRuns && freed < kFreedBlocksMax;) {
+    for (size_t runs = 0;;) {
         Key found;
         ItemBytes payload;
         const Status status = store.items.last_at_or_before(view, extent_key(inode, start - 1),
@@ -75,13 +75,16 @@ Result<uint64_t> piece_start(Store& store, const View& view, InodeNumber inode, 
         CW_ASSIGN(const FileExtent extent, decode_extent(found.offset / kBlockBytes, payload));
         if (extent.end() > start)
             return Err::kCorrupt;
+        if (extent.end() <= floor)
+            return floor;
+        if (runs >= kPieceRuns || freed >= kFreedBlocksMax)
+            return start;
         start = extent.file_block;
         if (start <= floor)
             return floor;
         freed += extent.block_count;
         runs += std::max<size_t>(1, extent.frame.size());
     }
-    return start;
 }
 
 // Where the block is that the new end falls into.

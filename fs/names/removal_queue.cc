@@ -38,7 +38,7 @@ bool RemovalQueue::try_pop(InodeNumber& inode)
 void RemovalQueue::set_aside(InodeNumber inode)
 {
     MutexLock lock(mutex_);
-    set_aside_.push_back(inode);
+    set_aside_.insert(inode);
 }
 
 Status RemovalQueue::retry()

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <deque>
-#include <vector>
+#include <set>
 
 #include "base/mutex.h"
 #include "base/status.h"
@@ -36,7 +36,8 @@ private:
     Mutex mutex_{LockRank::kLeaf};
     CondVar condition_, done_changed_;
     std::deque<InodeNumber> inodes_ CW_GUARDED_BY(mutex_);
-    std::vector<InodeNumber> set_aside_ CW_GUARDED_BY(mutex_);
+    // Each once, however often it was pushed: a truncation that fails may be tried again and again.
+    std::set<InodeNumber> set_aside_ CW_GUARDED_BY(mutex_);
     uint64_t pushed_ CW_GUARDED_BY(mutex_) = 0;
     uint64_t done_ CW_GUARDED_BY(mutex_) = 0;
     bool stopped_ CW_GUARDED_BY(mutex_) = false;

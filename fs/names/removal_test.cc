@@ -83,3 +83,18 @@ TEST_CASE("a mount that ends while a file is deleted leaves the rest to the next
     REQUIRE(volume.fs().committer.sync().ok());
     CHECK(volume.fs().statistics().available_blocks == before.available_blocks);
 }
+
+TEST_CASE("what cannot be deleted now waits once, however often it was asked for")
+{
+    RemovalQueue queue;
+    InodeNumber inode;
+    for (int ask = 0; ask < 3; ++ask) {
+        queue.push({7});
+        REQUIRE(queue.try_pop(inode));
+        queue.set_aside(inode);
+    }
+    REQUIRE(queue.retry().ok());
+    CHECK(queue.try_pop(inode));
+    CHECK(inode == InodeNumber{7});
+    CHECK_FALSE(queue.try_pop(inode));
+}

@@ -342,6 +342,22 @@ TEST_CASE("ranges: a piece of a hole costs no more because others were punched b
     REQUIRE_CLEAN(Image::copy_of(volume).check());
 }
 
+TEST_CASE("ranges: what one piece cuts off is cut off at once, also behind a hole")
+{
+    SimVolume volume({2, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024});
+    make_and_mount(volume);
+    HoleyFile file(volume.fs());
+    file.write(3, 1);
+    for (uint64_t extent = 0; extent < 256; ++extent)
+        file.write(1000 + 2 * extent, 1);
+    require_ok(volume.fs().step(true));
+    CHECK(file.truncate_slowly(5, [](size_t) {}).size() == 1);
+    CHECK(file.stored_blocks() == 1);
+    file.require_content();
+    REQUIRE(volume.unmount().ok());
+    REQUIRE_CLEAN(Image::copy_of(volume).check());
+}
+
 TEST_CASE("ranges: what comes behind an end that is being cut off goes with the rest")
 {
     SimVolume volume({2, 96 * kMiB, ProfileId::kRaid1, ProfileId::kRaid1, 64 * 1024});
