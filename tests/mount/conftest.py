@@ -50,6 +50,28 @@ def random_content(size):
     return b"".join(POOL[at:at + PIECE] for at in starts)[:size]
 
 
+READER = """
+import mmap, os, sys
+buffer, file = mmap.mmap(-1, 65536), os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
+while True:
+    for at in range(0, os.fstat(file).st_size, 65536):
+        os.preadv(file, [buffer], at)
+        if at == 0:
+            print("read", flush=True)
+"""
+
+
+@contextlib.contextmanager
+def a_reader(file):
+    """Somebody who reads all the time: what goes on in the background takes long."""
+    with subprocess.Popen([sys.executable, "-c", READER, file], stdout=subprocess.PIPE) as reader:
+        assert reader.stdout.readline() == b"read\n"
+        try:
+            yield
+        finally:
+            reader.kill()
+
+
 def wait_for(condition, seconds=PATIENCE, pause=0.05, otherwise=lambda: "waited in vain"):
     """Until it is true; returns what it was then. `otherwise` says what is wrong when that does not come."""
     deadline = time.monotonic() + seconds

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from conftest import PATIENCE, random_content, run, tool, wait_for
+from conftest import PATIENCE, a_reader, random_content, run, tool, wait_for
 from test_catch_up import without
 from test_events import wait_for_event
 from test_scrub import rot, scrub
@@ -180,8 +180,10 @@ def test_a_removal_that_is_cancelled_was_no_conversion(make_volume):
     volume = made(make_volume, "raid1", "raid1", 3)
     (volume.mount_point / "data").write_bytes(random_content(150 << 20))
     tool("cowraid", "filesystem", "sync", volume.mount_point)
-    tool("cowraid", "device", "remove", "--background", "1", volume.mount_point)
-    said = tool("cowraid", "balance", "cancel", volume.mount_point).stdout
+    volume.mount(options="remount,background_share=1")
+    with a_reader(volume.mount_point / "data"):
+        tool("cowraid", "device", "remove", "--background", "1", volume.mount_point)
+        said = tool("cowraid", "balance", "cancel", volume.mount_point).stdout
     assert said.startswith("removal cancelled: what was moved stays where it is, and member 1 stays\n"), said
 
 
@@ -230,8 +232,10 @@ def test_a_balance_that_was_paused_is_counted_by_the_next_mount(make_volume):
     (volume.mount_point / "data").write_bytes(random_content(150 << 20))
     tool("cowraid", "filesystem", "sync", volume.mount_point)
     place = volume.mount_point
-    tool("cowraid", "balance", "start", "--background", "--full-balance", place)
-    tool("cowraid", "balance", "pause", place)
+    volume.mount(options="remount,background_share=1")
+    with a_reader(place / "data"):
+        tool("cowraid", "balance", "start", "--background", "--full-balance", place)
+        tool("cowraid", "balance", "pause", place)
     for options in (None, "ro"):
         volume.unmount()
         volume.mount(options=options)

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from conftest import PATIENCE, random_content, run, tool, wait_for
+from conftest import PATIENCE, a_reader, random_content, run, tool, wait_for
 from test_catch_up import without
 from test_redundancy import fill, verify
 
@@ -107,13 +107,14 @@ def test_no_metadata_stays_weaker_than_data(make_volume, cancelled):
     volume = make_volume(data="raid5" if cancelled else "raid6", metadata="raid1", member_count=4,
                          member_mib=512)
     volume.make()
-    volume.mount()
+    volume.mount(options="background_share=1" if cancelled else None)
     sums = fill(volume.mount_point, 1, file_count=20)
     (volume.mount_point / "big").write_bytes(random_content((100 if cancelled else 5) << 20))
     run("sync", "-f", volume.mount_point)
     if cancelled:
-        balance(volume, "--convert", "raid6", "--background")
-        balance(volume, "cancel")
+        with a_reader(volume.mount_point / "big"):
+            balance(volume, "--convert", "raid6", "--background")
+            balance(volume, "cancel")
     assert "raid1" in profiles(volume)
     assert "2 afterwards" in balance(volume, "--convert", "raid6", "--plan").stdout
     assert "done" in balance(volume, "--convert", "raid6").stdout

@@ -61,7 +61,7 @@ def test_scrubs_in_a_row_are_all_told_to_end(make_volume):
     run("sync", "-f", volume.mount_point)
     wait_for_event(volume, "NewArray")
     for _ in range(4):  # each one longer than the daemon looks away, and the next begins at once
-        tool("cowraid", "scrub", "--limit", "50m", volume.mount_point)
+        tool("cowraid", "scrub", "--limit", "20m", volume.mount_point)
 
     def told():
         return [event for event in events(volume) if event["event"].startswith("Scrub")]

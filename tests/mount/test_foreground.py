@@ -102,7 +102,7 @@ def test_who_looks_at_a_scrub_does_not_hold_it_back(make_volume):
     volume.mount()
     (volume.mount_point / "big").write_bytes(random_content(128 << 20))
     tool("cowraid", "filesystem", "sync", volume.mount_point)
-    tool("cowraid", "scrub", "start", "--limit", "30m", volume.mount_point)
+    tool("cowraid", "scrub", "start", "--limit", "5m", volume.mount_point)
     looks = [status_of(volume) for _ in range(20)]
     assert all(status["state"] == "running" for status in looks)
     # The kernel may have had something of its own to ask; what the commands ask is asked each time.

@@ -178,12 +178,12 @@ def test_a_terminated_daemon_ends_while_programs_keep_it_dropping_pages(volume, 
 def test_an_interrupt_leaves_no_mount_that_nobody_serves(make_volume, loops, number):
     volume = make_volume(loops=loops)
     volume.make()
-    slow = ["strace", "-o", "/dev/null", "-e", "trace=mount,move_mount",
+    # With -D the program is a child of this one, and stays one until it is waited for.
+    slow = ["strace", "-D", "-o", "/dev/null", "-e", "trace=mount,move_mount",
             "-e", "inject=mount,move_mount:delay_exit=2000000"]
     with subprocess.Popen([*slow, TOOLS / "mount.cowraid", *volume.devices, volume.mount_point]) as mounting:
         wait_for(volume.is_mounted)
-        helper = run("pgrep", "-P", mounting.pid).stdout.split()
-        os.kill(int(helper[0]), number)
+        os.kill(mounting.pid, number)
         assert mounting.wait(timeout=PATIENCE) == 0
     assert volume.answers()
     (volume.mount_point / "f").write_text("content")

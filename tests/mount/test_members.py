@@ -336,7 +336,7 @@ def test_a_member_without_the_last_commit_is_stale(make_volume):
 
     (volume.mount_point / "before").write_bytes(random_content(3 << 20))
     tool("cowraid", "filesystem", "sync", volume.mount_point)
-    time.sleep(1)
+    time.sleep(3)
     old = volume.folder / "old.img"
     shutil.copyfile(volume.images[1], old)
     content = random_content(3 << 20)

@@ -310,11 +310,11 @@ def test_a_member_that_appears_while_a_mount_opens_the_volume_is_taken(make_volu
         """The daemon stands still from before the search ends until the member is there."""
         volume.hide([2])
         command = [TOOLS / "mount.cowraid", *sources, volume.mount_point, "-o",
-                   "degraded,missing_dev_timeout=2"]
+                   "degraded,missing_dev_timeout=5"]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as mounting:
             daemons = wait_for(lambda: [pid for pid in volume.serving() if pid != mounting.pid], pause=0.01)
             os.kill(daemons[0], signal.SIGSTOP)
-            time.sleep(4)
+            time.sleep(10)
             volume.unhide([2])
             os.kill(daemons[0], signal.SIGCONT)
             said = mounting.communicate(timeout=60)[1]

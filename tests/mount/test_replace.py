@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from conftest import random_content, run, tool
+from conftest import a_reader, random_content, run, tool
 from test_balance import Writer
 from test_catch_up import without
 from test_redundancy import fill, verify
@@ -169,12 +169,13 @@ def test_of_the_devices_of_a_member_that_was_removed_one_is_erased_and_one_left_
 def test_what_is_refused_writes_nothing(make_volume):
     volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=256)
     volume.make()
-    volume.mount(options="spare_delay=600")
+    volume.mount(options="spare_delay=600,background_share=1")
     (volume.mount_point / "big").write_bytes(random_content(300 << 20))
     run("sync", "-f", volume.mount_point)
     target, another = volume.another(256), volume.another(256)
-    tool("cowraid", "replace", "start", "-f", "2", target, volume.mount_point)
-    tool("cowraid", "device", "offline", "5", volume.mount_point)
+    with a_reader(volume.mount_point / "big"):
+        tool("cowraid", "replace", "start", "-f", "2", target, volume.mount_point)
+        tool("cowraid", "device", "offline", "5", volume.mount_point)
     sums = fill(volume.mount_point, 4)
     run("sync", "-f", volume.mount_point)
     for number in range(20):

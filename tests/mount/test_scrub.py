@@ -354,6 +354,7 @@ def test_start_pause_resume_cancel(volume):
         time.sleep(0.5)
         return status_of(volume)["bytes_done"] == before
 
+    time.sleep(2)
     wait_for(stands_still)  # what is under way comes to its end
     paused = status_of(volume)
     assert paused["state"] == "paused" and paused["limit_bytes_per_second"] == 16 << 20

@@ -203,11 +203,11 @@ def scrub_runs(volume):
 
 
 # A daemon ends a connection that brings no request for 5 s, and has 10 s to answer.
-@pytest.mark.parametrize("stops, seconds", [("command", 7), ("daemon", 12)])
+@pytest.mark.parametrize("stops, seconds", [("command", 7), ("daemon", 20)])
 def test_who_waits_for_a_scrub_outlasts_a_stop(mounted, stops, seconds):
     (mounted.mount_point / "f").write_bytes(random_content(8 << 20))
     tool("cowraid", "filesystem", "sync", mounted.mount_point)
-    command = [TOOLS / "cowraid", "scrub", "--limit", "2m", "--json", mounted.mount_point]
+    command = [TOOLS / "cowraid", "scrub", "--limit", "1m", "--json", mounted.mount_point]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as scrub:
         wait_for(lambda: scrub_runs(mounted))
         time.sleep(1)

@@ -78,7 +78,7 @@ def test_spares_come_and_go(make_volume):
         said = tool("cowraid", "device", "online", spare, volume.mount_point, check=False)
         assert said.returncode == 1 and "is there" in said.stderr, said
         volume.unmount()
-        volume.mount(volume.loops[:1])
+        volume.mount(volume.loops[:1], "spare_delay=1")
         assert status(volume)["spares"][0]["path"] == spare
         # Taken out by order a member keeps its place.
         tool("cowraid", "device", "offline", "2", volume.mount_point)

@@ -2,30 +2,18 @@
 """Who waits for an operation learns that it does not go on; what the new device of a replacement is when it
 is away, and who must be told of new devices."""
 
-import contextlib
 import json
 import subprocess
-import sys
 import time
 
 import pytest
 
-from conftest import TOOLS, random_content, run, tool
+from conftest import PATIENCE, TOOLS, a_reader, random_content, run, tool, wait_for
 from test_catch_up import without
 from test_redundancy import fill, verify
 from test_replace_in_service import replacement, start, wait_for_end
 
 NAME = "cowraid:waiting"
-
-READER = """
-import mmap, os, sys
-buffer, file = mmap.mmap(-1, 65536), os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
-while True:
-    for at in range(0, 400 << 20, 65536):
-        os.preadv(file, [buffer], at)
-    print("read", flush=True)
-"""
-
 
 @pytest.fixture
 def filled(make_volume):
@@ -42,54 +30,37 @@ def in_background(*words):
                             text=True)
 
 
-def wait_until(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def remount(volume, how):
     tool("mount.cowraid", NAME, volume.mount_point, "-o", f"remount,{how}")
 
 
 def test_waiting_ends_where_nothing_is_written_any_more(filled):
     target = filled.another(384)
-    for words, state in ((("balance", "start", filled.mount_point), "paused"),
-                         (("replace", "start", "-B", "2", target, filled.mount_point), "paused")):
-        waiting = in_background(*words)
-        key = words[0]
+    remount(filled, "background_share=1")
+    with a_reader(filled.mount_point / "big"):
+        for words, state in ((("balance", "start", filled.mount_point), "paused"),
+                             (("replace", "start", "-B", "2", target, filled.mount_point), "paused")):
+            waiting = in_background(*words)
+            key = words[0]
 
-        def running():
-            status = json.loads(tool("cowraid", "status", "--json", filled.mount_point).stdout)
-            return status["volumes"][0][key]["state"] == "running"
+            def running():
+                status = json.loads(tool("cowraid", "status", "--json", filled.mount_point).stdout)
+                return status["volumes"][0][key]["state"] == "running"
 
-        wait_until(running)
-        remount(filled, "ro")
-        said, errors = waiting.communicate(timeout=20)
-        assert waiting.returncode == 1 and state in said + errors, said + errors
-        remount(filled, "rw")
-        tool("cowraid", "balance", "cancel", filled.mount_point, check=False)
+            wait_for(running)
+            remount(filled, "ro")
+            said, errors = waiting.communicate(timeout=PATIENCE)
+            assert waiting.returncode == 1 and state in said + errors, said + errors
+            remount(filled, "rw")
+            tool("cowraid", "balance", "cancel", filled.mount_point, check=False)
     assert wait_for_end(filled)["state"] == "finished"
-
-
-@contextlib.contextmanager
-def a_reader(volume):
-    """Somebody who reads all the time: what goes on in the background takes long."""
-    with subprocess.Popen([sys.executable, "-c", READER, volume.mount_point / "big"],
-                          stdout=subprocess.PIPE) as reader:
-        assert reader.stdout.readline() == b"read\n"
-        try:
-            yield
-        finally:
-            reader.kill()
 
 
 def test_a_successor_that_is_away_degrades_nothing(filled):
     sums = fill(filled.mount_point, 1, file_count=40)
     target = filled.another(384)
     remount(filled, "background_share=1")
-    with a_reader(filled):
+    with a_reader(filled.mount_point / "big"):
         start(filled, "2", target)
         remount(filled, "ro")  # it does not go on meanwhile
     filled.unmount()
@@ -113,7 +84,7 @@ def test_status_tells_of_what_began_last_and_of_who_went_by_order(filled):
     start(filled, "2", second, "-B")
     assert "replacing member 2: finished" in tool("cowraid", "replace", "status", filled.mount_point).stdout
     tool("cowraid", "device", "offline", "3", filled.mount_point)
-    wait_until(lambda: "MemberOffline" in tool("cowraid", "events", filled.mount_point).stdout)
+    wait_for(lambda: "MemberOffline" in tool("cowraid", "events", filled.mount_point).stdout)
     assert " Fail " not in tool("cowraid", "events", filled.mount_point).stdout
     time.sleep(1.1)  # both began in another second
     start(filled, "3", third, "-B")
