@@ -2,6 +2,7 @@
 #include "tools/mount/mount_helper.h"
 
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 
@@ -137,12 +138,19 @@ Status send_members(int channel, const MountRequest& request, const VolumeMember
         print_mount_message("warning: " + warning);
     if (request.fake)
         return {};
-    for (const OpenedMember& member : *members) {
-        why = "the daemon ended early; see the system log";
+    Status sent;
+    for (size_t i = 0; sent.ok() && i < members->size(); ++i) {
+        const OpenedMember& member = (*members)[i];
         const HandshakeKind kind = member.named ? HandshakeKind::kNamedMember : HandshakeKind::kMember;
-        CW_TRY(send_handshake(channel, kind, member.path, member.fd.get()));
+        sent = send_handshake(channel, kind, member.path, member.fd.get());
     }
-    return send_handshake(channel, HandshakeKind::kOpen, {}, -1);
+    if (sent.ok())
+        sent = send_handshake(channel, HandshakeKind::kOpen, {}, -1);
+    // A daemon that ended before it had all of them said why; one that lives says that it does not get them.
+    // receive_opened() hears it.
+    if (!sent.ok())
+        shutdown(channel, SHUT_WR);
+    return {};
 }
 
 // What the daemon found: read-only by need, or why it gave up.
