@@ -21,7 +21,7 @@ enum class OpenCacheMode : uint8_t {
 // And a mapping of a descriptor that goes past the cache makes the kernel drop all pages of the file, also
 // those into which another program has just written: nobody has such pages then. Who comes while others have
 // the file open does as they do; else who only writes goes past the cache, and who writes with O_DIRECT. Who
-// only reads never decides for others. The kernel obeys O_DIRECT in either mode. Thread-safe.
+// only reads never makes others go past it. The kernel obeys O_DIRECT in either mode. Thread-safe.
 class OpenModes {
 public:
     // Of an open with these flags, before it is answered. It counts until end().

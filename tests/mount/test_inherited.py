@@ -89,7 +89,8 @@ def test_few_descriptors_are_more_where_that_is_allowed(make_volume):
     volume.unmount()
     hard = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
     # The daemon may end before everything is sent, and after.
-    slow = ["strace", "-D", "-o", "/dev/null", "-e", "trace=sendmsg", "-e", "inject=sendmsg:delay_enter=20000"]
+    slow = ["strace", "-D", "-o", "/dev/null", "-e", "trace=sendmsg",
+            "-e", "inject=sendmsg:delay_enter=20000"]
     for before in ([], slow):
         refused = mount(volume, inherits=hard, check=False, before=before)
         assert refused.returncode == MOUNT_FAILED
