@@ -14,8 +14,9 @@ shift 2
 folder=$(mktemp -d)
 mkdir "$folder/new"
 # Inputs of the corpus are all kept: libraries are not instrumented, so that those of one kind look alike.
-"$program" -keep_seed=1 -max_total_time="${COWRAID_FUZZ_SECONDS:-60}" -rss_limit_mb=512 -timeout=60 -max_len=16384 \
-    -print_final_stats=1 -artifact_prefix="$folder/" "$@" "$folder/new" "$corpus" 2>"$folder/log"
+"$program" -keep_seed=1 -max_total_time="${COWRAID_FUZZ_SECONDS:-60}" -rss_limit_mb=512 -timeout=60 \
+    -max_len=16384 -print_final_stats=1 \
+    -artifact_prefix="$folder/" "$@" "$folder/new" "$corpus" 2>"$folder/log"
 status=$?
 if [ "$status" -ne 0 ]; then
     tail -n 200 "$folder/log" >&2
