@@ -275,8 +275,7 @@ def test_a_storm_of_writes_in_a_small_cgroup_keeps_nobody_else_waiting(group):
         done.set()
         looker.join()
         assert len(waits) > 20
-        waits.sort()  # a few begin late on a machine that does other things, too
-        assert waits[-1 - len(waits) // 20] < 5 and waits[-1] < PATIENCE / 2, f"{waits[-3:]} s"
+        assert max(waits) < 5, f"{max(waits):.1f} s"
         assert group.killed() == 0
         assert peak_mib(daemon) < GROUP_MIB
         volume.drop_caches()

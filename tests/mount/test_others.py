@@ -147,10 +147,10 @@ def test_lists_of_large_attributes_delay_nobody(make_volume):
     volume.mount()
     with another(volume, USER, "list") as listing:
         assert listing.stdout.readline() == "begun\n"
-        times = sorted(timed(os.path.exists, volume.mount_point / f"missing{index}") for index in range(50))
+        longest = max(timed(os.path.exists, volume.mount_point / f"missing{index}") for index in range(50))
         listing.kill()
-    print(f"{times[-1] * 1000:.1f} ms")
-    assert times[-3] < SECONDS_MAX
+    print(f"{longest * 1000:.1f} ms")
+    assert longest < SECONDS_MAX
     volume.unmount()
     assert volume.check()["clean"]
 

@@ -69,4 +69,4 @@ def test_requests_that_need_no_member_are_served_beside_reads_that_hang(hanging)
     hanging.go_on()
     assert [process.wait(timeout=5 * PATIENCE) for process in started] == [0] * readers
     assert waiting == readers, "the members did not hang"
-    assert slowest < PATIENCE / 6
+    assert slowest < 1

@@ -15,6 +15,7 @@ from test_replace_in_service import replacement, start, wait_for_end
 
 NAME = "cowraid:waiting"
 
+
 @pytest.fixture
 def filled(make_volume):
     volume = make_volume(data="raid5", metadata="raid1", member_count=4, member_mib=384)
